@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.namespaces import LinkedMachines, obstacle
+from hetpool.setup.namespaces import LinkedMachines, obstacle
 from pool.private_pool import private_pool
 
 if TYPE_CHECKING:

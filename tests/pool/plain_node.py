@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetpool.content import ContentStore
-from hetpool.intake import EnginePeers, FileIntake, FileOffer
+from hetpool.files.content import ContentStore
+from hetpool.files.intake import EnginePeers, FileIntake, FileOffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import tomli_w
 
 from hetpool import Pool
-from hetpool.certificates import Authority, Member
-from hetpool.config import read_settings
+from hetpool.setup.certificates import Authority, Member
+from hetpool.setup.config import read_settings
 from system.private_daemon import PrivateDaemon, eventually
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from hetctl.documents.schemas import schema_of
-from hetpool.namespaces import obstacle
+from hetpool.setup.namespaces import obstacle
 
 PATIENCE_S = 400.0
 

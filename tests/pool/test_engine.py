@@ -23,7 +23,7 @@ from hetpool.engine.worker import DaskWorkerEngine, agent_here
 from hetpool.errors import PoolUnreachableError
 from hetpool.jobs import InputFile
 from hetpool.seam import EngineGoneError, Errand, ErrandState
-from hetpool.settings import EngineSettings
+from hetpool.setup.settings import EngineSettings
 from libtask.errors import NotFoundError
 from pool.private_pool import free_port
 

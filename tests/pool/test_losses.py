@@ -198,7 +198,7 @@ SUBMITS = """
 import sys
 from pathlib import Path
 from hetpool import Pool
-from hetpool.config import read_settings
+from hetpool.setup.config import read_settings
 pool = Pool(read_settings(Path(sys.argv[1]), {}).engine())
 task = pool.submit("synthetic", {"seconds": {"cpu": 4.0}}, id=sys.argv[2])
 while task.state != "running":

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hetpool.namespaces import LinkedMachines, LinkRates, NamespaceError, obstacle
+from hetpool.setup.namespaces import LinkedMachines, LinkRates, NamespaceError, obstacle
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_the_callers_own_process_is_not_ended(
     machines = linked_machines({"n1": LinkRates()})
     # what a test has run on a machine is its own process only in that it asks for it
     script = (
-        "import os, sys; from hetpool.namespaces import LinkedMachines;"
+        "import os, sys; from hetpool.setup.namespaces import LinkedMachines;"
         "m = LinkedMachines(sys.argv[1], ['n1']); assert os.getpid() not in"
         " m.processes('n1'); print('alive')"
     )

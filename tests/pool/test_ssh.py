@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.supervisor import pid_of
+from hetpool.setup.supervisor import pid_of
 from libtask.daemon.launcher_processes import processes_of
 from libtask.processes import kill_with_descendants
 

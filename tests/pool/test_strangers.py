@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.certificates import Authority, Member
-from hetpool.endpoint import Address, probe
 from hetpool.errors import CertificateError, PoolUnreachableError
+from hetpool.setup.certificates import Authority, Member
+from hetpool.setup.endpoint import Address, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hetpool.endpoint import TlsFiles
+    from hetpool.setup.endpoint import TlsFiles
 
 THIS = Member("this", ("127.0.0.1",))
 DEADLINE_S = 60.0

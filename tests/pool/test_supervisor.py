@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.supervisor import Role, pid_of, roles_in, start, stop
+from hetpool.setup.supervisor import Role, pid_of, roles_in, start, stop
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 
 from hetctl.commands.pool import VERBS
 from hetctl.documents.schemas import PRINTED, schema_of
-from hetpool.certificates import Authority, Member
+from hetpool.setup.certificates import Authority, Member
 from libtask.daemon.launcher_processes import processes_of
 from libtask.processes import kill_with_descendants
 

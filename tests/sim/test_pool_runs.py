@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetpool.broker.racks import RackPlanner, deal, racks_of
 from hetpool.jobs import NodeSlot, PoolJob, PoolNode
 from hetpool.placing import Commitments
-from hetpool.racks import RackPlanner, deal, racks_of
 from hetsched.planning.batch.planners import make_planner
 from hetsim.batch import decode_batch
 from hetsim.commands.pool import command

@@ -18,7 +18,7 @@ from typing import Any
 
 from hetbench.pool_client import WARM_UP
 from hetbench.pool_machines import KINDS, PORT, SCHEDULER_PORT, BenchPool
-from hetpool.namespaces import obstacle
+from hetpool.setup.namespaces import obstacle
 
 NODES = 3
 LINK = 25e6 / 8

@@ -48,7 +48,7 @@ def _params(job: dict[str, Any]) -> dict[str, Any]:
 def through_pool(request: dict[str, Any]) -> dict[str, Any]:
     """Submit the jobs as one batch of the pool."""
     from hetpool import Pool
-    from hetpool.config import read_settings
+    from hetpool.setup.config import read_settings
 
     _files(request, request["jobs"])
     settings = read_settings(Path(request["config"]), {}).engine()

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import tomli_w
 
-from hetpool.certificates import Authority, Member
-from hetpool.namespaces import LinkedMachines, LinkRates
+from hetpool.setup.certificates import Authority, Member
+from hetpool.setup.namespaces import LinkedMachines, LinkRates
 from libtask.daemon.launcher_processes import launcher_processes, processes_of
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 

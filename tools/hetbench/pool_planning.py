@@ -17,9 +17,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from hetpool.broker.ledger import Ledger
+from hetpool.broker.racks import RackPlanner
 from hetpool.jobs import InputFile, NodeSlot, PoolJob, PoolNode
-from hetpool.ledger import Ledger
-from hetpool.racks import RackPlanner
 from hetsched.planning.batch.planners import make_planner
 
 KINDS = {"cpu": 1.0, "gpu": 1.4, "fpga": 0.75}

@@ -29,8 +29,8 @@ from hetapps.heat import Heat, generate
 from hetapps.synthetic import Synthetic
 from hetdemo.checks import check
 from hetdemo.pool_machines import HEAD, NODES, DemoMachines
-from hetpool.client import Input, Pool
-from hetpool.config import read_settings
+from hetpool.client.pool import Input, Pool
+from hetpool.setup.config import read_settings
 from libtask.errors import HetError
 from libtask.task import Task
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from hetpool.client import PoolTask
+    from hetpool.client.pool import PoolTask
 
 CLIENT = "client"
 """First word of the command line of the client's process."""

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
-from hetpool import supervisor
-from hetpool.certificates import THIS, Authority, Member
-from hetpool.config import FIRST_PORT, NodeTable, PoolFile, read_settings
-from hetpool.endpoint import DEFAULT_PORT, Address
-from hetpool.namespaces import LinkedMachines, LinkRates, obstacle
-from hetpool.setup import PoolFiles, free_port, write_settings
-from hetpool.supervisor import Role
+from hetpool.setup import supervisor
+from hetpool.setup.certificates import THIS, Authority, Member
+from hetpool.setup.config import FIRST_PORT, NodeTable, PoolFile, read_settings
+from hetpool.setup.endpoint import DEFAULT_PORT, Address
+from hetpool.setup.folders import PoolFiles, free_port, write_settings
+from hetpool.setup.namespaces import LinkedMachines, LinkRates, obstacle
+from hetpool.setup.supervisor import Role
 from libtask.daemon.launcher_processes import processes_of
 from libtask.processes import kill_with_descendants
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hetpool.config import PoolSettings
+    from hetpool.setup.config import PoolSettings
 
 HEAD = "head"
 NODES = ("n1", "n2", "n3")

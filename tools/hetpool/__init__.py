@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hetpool.client import Input, Pool, PoolTask, as_completed
+    from hetpool.client.pool import Input, Pool, PoolTask, as_completed
 
 __all__ = ["Input", "Pool", "PoolTask", "as_completed"]
 
@@ -20,11 +20,11 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from hetpool import client
+        from hetpool.client import pool
     except ModuleNotFoundError as error:
         text = f"a pool needs the extra `pool` ({error}): pip install 'hetd[pool]'"
         raise ImportError(text) from error
-    return getattr(client, name)
+    return getattr(pool, name)
 
 
 def __dir__() -> list[str]:

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetpool.config import read_settings
-from hetpool.settings import refuse_root
+from hetpool.setup.config import read_settings
+from hetpool.setup.settings import refuse_root
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotAllowedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hetpool.config import NodeSettings
+    from hetpool.setup.config import NodeSettings
 
 UNREACHABLE, REFUSED = 3, 5
 """Exit statuses, as those of hetctl."""
@@ -76,9 +76,9 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 async def _scheduler(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    from hetpool.broker import Broker
+    from hetpool.broker.broker import Broker
+    from hetpool.broker.planning_process import PlanningProcess
     from hetpool.engine.scheduler import DaskSchedulerEngine
-    from hetpool.planning_process import PlanningProcess
 
     settings = read_settings(options.config)
     planning = PlanningProcess()
@@ -93,7 +93,7 @@ async def _scheduler(options: argparse.Namespace, stop: asyncio.Event) -> None:
 
 
 async def _node(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    from hetpool.node import NodeOptions, serve
+    from hetpool.node.service import NodeOptions, serve
 
     settings = read_settings(options.config)
     gateway = options.role == "gateway"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hetpool import messages as m
-from hetpool.broker import Broker
+from hetpool.broker.broker import Broker
 from hetpool.jobs import JobStatus, NodeSlot, PoolJob, PoolNode, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.placing import planned
-from hetpool.settings import BrokerSettings
+from hetpool.setup.settings import BrokerSettings
 from libtask.errors import HetError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from hetpool import messages as m
 from hetpool.jobs import PoolNode, PoolPlan
 from hetpool.seam import ErrandState
-from hetpool.settings import BrokerSettings
+from hetpool.setup.settings import BrokerSettings
 from libtask.errors import InputError, NotFoundError
 from unit.hetpool.fake_engine import FakePool, a_job, a_node
 

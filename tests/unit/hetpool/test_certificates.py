@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.certificates import (
+from hetpool.errors import CertificateError
+from hetpool.setup.certificates import (
     MEMBER_LIFE,
     RENEWED_BEFORE,
     Authority,
     Member,
     check_files,
 )
-from hetpool.errors import CertificateError
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetpool.endpoint import TlsFiles
+    from hetpool.setup.endpoint import TlsFiles
 
 NOW = dt.datetime(2026, 6, 1, 12, tzinfo=dt.UTC)
 THIS = Member("this", ("127.0.0.1", "head"))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.config import PLANNERS, default_file, read_settings
-from hetpool.endpoint import Address
 from hetpool.errors import PoolUnreachableError
-from hetpool.settings import BrokerSettings, EngineSettings
+from hetpool.setup.config import PLANNERS, default_file, read_settings
+from hetpool.setup.endpoint import Address
+from hetpool.setup.settings import BrokerSettings, EngineSettings
 from hetsched.planning.batch.planners import PLANNERS as KNOWN
 from libtask.errors import InputError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetpool.content import (
+from hetpool.files.content import (
     ContentId,
     ContentStore,
     DamagedError,

@@ -15,12 +15,12 @@ import cloudpickle
 import pytest
 
 from hetpool import messages as m
-from hetpool.describing import Input, described, zipped
-from hetpool.estimates import EstimateCache
+from hetpool.broker.estimates import EstimateCache
+from hetpool.client.describing import Input, described, zipped
 from hetpool.jobs import MAX_CALL, InputFile, PoolJob
-from hetpool.lease import Lease
 from hetpool.messages import decode, encode
-from hetpool.node_tasks import call_of, job_of, task_name
+from hetpool.node.lease import Lease
+from hetpool.node.tasks import call_of, job_of, task_name
 from hetpool.outcomes import JobOutcome, completed, result_of
 from libtask.errors import InputError, TaskFailedError
 from unit.hetpool.fake_engine import a_job, a_node

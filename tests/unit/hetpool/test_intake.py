@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from hetpool.content import ContentId, ContentStore, NoRoomError
 from hetpool.errors import InputLostError
-from hetpool.intake import EnginePeers, FileIntake, FileOffer, ReadPart
-from hetpool.transfers import Curve, Fetch, Transfer
+from hetpool.files.content import ContentId, ContentStore, NoRoomError
+from hetpool.files.intake import EnginePeers, FileIntake, FileOffer, ReadPart
+from hetpool.files.transfers import Curve, Fetch, Transfer
 from libtask.errors import InputError, NotFoundError
 from unit.hetpool.jumping_loop import run
 

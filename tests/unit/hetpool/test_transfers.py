@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetpool.content import ContentId
-from hetpool.transfers import (
+from hetpool.files.content import ContentId
+from hetpool.files.transfers import (
     IN_FLIGHT,
     IN_FLIGHT_IN_ALL,
     Cap,

@@ -20,8 +20,8 @@ from libtask.errors import HetError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetpool.client import Pool
-    from hetpool.config import PoolSettings
+    from hetpool.client.pool import Pool
+    from hetpool.setup.config import PoolSettings
 
 NEEDED = ("distributed", "cryptography")
 """Packages of the extra `pool`."""
@@ -69,7 +69,7 @@ def settings_of(config: str | None) -> PoolSettings:
     check_extra()
     from pathlib import Path
 
-    from hetpool.config import read_settings
+    from hetpool.setup.config import read_settings
 
     return read_settings(Path(config).absolute() if config else None)
 
@@ -83,8 +83,8 @@ def reach(config: str | None) -> tuple[PoolSettings, dt.datetime]:
 
     """
     settings = settings_of(config)
-    from hetpool.certificates import check_files
-    from hetpool.endpoint import probe
+    from hetpool.setup.certificates import check_files
+    from hetpool.setup.endpoint import probe
 
     end = check_files(settings.tls, present())
     probe(settings.scheduler, settings.tls)
@@ -104,8 +104,8 @@ def open_pool(config: str | None) -> Pool:
 
 def opened(settings: PoolSettings) -> Pool:
     """Connect to the pool of these settings."""
-    from hetpool.client import Pool
-    from hetpool.setup import incoming_of
+    from hetpool.client.pool import Pool
+    from hetpool.setup.folders import incoming_of
 
     return Pool(settings.engine(), timeout=PATIENCE_S, incoming=incoming_of(settings))
 
@@ -114,7 +114,7 @@ def file_of(config: str | None) -> Path:
     """Return the path of the pool's file, which may not exist."""
     from pathlib import Path
 
-    from hetpool.config import default_file
+    from hetpool.setup.config import default_file
 
     return Path(config).absolute() if config else default_file()
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hetpool.inquiry import AskNode, AskTasks, NodeFacts, TaskFacts
 from hetpool.jobs import ENDED
-from hetpool.node_tasks import MOVED, job_of
+from hetpool.node.tasks import MOVED, job_of
 from libtask.apps import short_name
 from libtask.errors import HetError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hetpool.client import Pool
+    from hetpool.client.pool import Pool
     from hetpool.inquiry import AnyQuestion, TransferRecord
     from hetpool.jobs import JobStatus, PoolNode
     from libtask.messages import DeviceInfo, Note, TaskInfo

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hetpool.config import FIRST_PORT, NAME, NodeTable
-from hetpool.endpoint import HIGHEST_PORT
+from hetpool.setup.config import FIRST_PORT, NAME, NodeTable
+from hetpool.setup.endpoint import HIGHEST_PORT
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:

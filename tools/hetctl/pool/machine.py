@@ -19,9 +19,9 @@ from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
     from hetctl.pool.hosts import Host, Way
-    from hetpool.certificates import Authority
-    from hetpool.config import PoolFile, PoolSettings
-    from hetpool.setup import PoolFiles
+    from hetpool.setup.certificates import Authority
+    from hetpool.setup.config import PoolFile, PoolSettings
+    from hetpool.setup.folders import PoolFiles
 
 LARGEST_INVITATION = 1 << 20
 LOOK_S = 0.2
@@ -82,9 +82,9 @@ def up_command(
     without a running hetd, the pool has a private one.
     """
     check_extra()
-    from hetpool.certificates import Authority
-    from hetpool.settings import refuse_root
-    from hetpool.setup import place_of
+    from hetpool.setup.certificates import Authority
+    from hetpool.setup.folders import place_of
+    from hetpool.setup.settings import refuse_root
 
     refuse_root(allowed=given["allow_root"])
     place = place_of({"HETPOOL_CONFIG": str(file_of(config))})
@@ -113,8 +113,8 @@ def _hosts(path: Path | None) -> list[Host]:
 
 def _settings(place: PoolFiles, hosts: list[Host], given: dict[str, Any]) -> PoolFile:
     """Return the settings; write a file where there is none, and add hosts to it."""
-    from hetpool.config import read_file
-    from hetpool.setup import add_nodes, write_settings
+    from hetpool.setup.config import read_file
+    from hetpool.setup.folders import add_nodes, write_settings
 
     if not place.file.exists():
         write_settings(place.file, _new_settings(hosts, given))
@@ -129,9 +129,9 @@ def _settings(place: PoolFiles, hosts: list[Host], given: dict[str, Any]) -> Poo
 
 
 def _new_settings(hosts: list[Host], given: dict[str, Any]) -> PoolFile:
-    from hetpool.config import FIRST_PORT, NodeTable, PoolFile
-    from hetpool.endpoint import Address, parse_address
-    from hetpool.setup import LOOPBACK, address_towards, free_port
+    from hetpool.setup.config import FIRST_PORT, NodeTable, PoolFile
+    from hetpool.setup.endpoint import Address, parse_address
+    from hetpool.setup.folders import LOOPBACK, address_towards, free_port
 
     address = given["address"]
     if address is None:
@@ -159,8 +159,8 @@ def _is_near(host: Host) -> bool:
 
 
 def _certify_this(authority: Authority, settings: PoolFile) -> None:
-    from hetpool.certificates import THIS, Member
-    from hetpool.endpoint import parse_address
+    from hetpool.setup.certificates import THIS, Member
+    from hetpool.setup.endpoint import parse_address
 
     own = [
         each.address or each.name
@@ -172,8 +172,8 @@ def _certify_this(authority: Authority, settings: PoolFile) -> None:
 
 
 def _start_here(place: PoolFiles, *, scheduler: bool, root: bool) -> None:
-    from hetpool.config import read_file
-    from hetpool.setup import runs, start
+    from hetpool.setup.config import read_file
+    from hetpool.setup.folders import runs, start
 
     if not runs(place):
         has_node = bool(read_file(place.file).this)
@@ -191,8 +191,8 @@ def _start_hosts(
     if not hosts:
         return 0
     from hetctl.pool.hosts import Way, call, on_each, remember
-    from hetpool.certificates import Member
-    from hetpool.setup import invitation
+    from hetpool.setup.certificates import Member
+    from hetpool.setup.folders import invitation
 
     way = Way([*shlex.split(given["ssh"]), *BATCH], shlex.split(given["hetctl"]))
     remember(place.state, way, hosts)
@@ -210,7 +210,7 @@ def _start_hosts(
 
 def _for_host(settings: PoolFile, host: Host) -> PoolFile:
     """Return the settings of a host: those of this machine, but for its own node."""
-    from hetpool.config import TlsTable
+    from hetpool.setup.config import TlsTable
 
     nodes = [each for each in settings.node if each.name == host.name]
     return replace(settings, this=host.name, tls=TlsTable(), node=nodes)
@@ -222,7 +222,7 @@ def _for_host(settings: PoolFile, host: Host) -> PoolFile:
 def _report(place: PoolFiles, timeout: float, *, as_json: bool) -> int:
     """Wait for the nodes, and print the state of the pool; return the exit status."""
     from hetctl.pool.nodes import print_state
-    from hetpool.config import read_settings
+    from hetpool.setup.config import read_settings
 
     settings = read_settings(place.file)
     deadline = time.monotonic() + timeout
@@ -245,9 +245,9 @@ def _report(place: PoolFiles, timeout: float, *, as_json: bool) -> int:
 
 
 def _await_scheduler(settings: PoolSettings, place: PoolFiles, deadline: float) -> None:
-    from hetpool.certificates import check_files
-    from hetpool.endpoint import probe
     from hetpool.errors import PoolUnreachableError
+    from hetpool.setup.certificates import check_files
+    from hetpool.setup.endpoint import probe
 
     check_files(settings.tls, present())
     while True:
@@ -283,8 +283,8 @@ def join_command(*, config: str | None, as_json: bool, allow_root: bool) -> None
     this machine; it is for no other channel.
     """
     check_extra()
-    from hetpool.settings import refuse_root
-    from hetpool.setup import accept, place_of, start, stop
+    from hetpool.setup.folders import accept, place_of, start, stop
+    from hetpool.setup.settings import refuse_root
 
     refuse_root(allowed=allow_root)
     content = sys.stdin.buffer.read(LARGEST_INVITATION)
@@ -327,8 +327,8 @@ def down_command(*, config: str | None, here: bool, as_json: bool) -> int:
     """
     check_extra()
     from hetctl.pool.hosts import call, forget, on_each, remembered
-    from hetpool.config import read_file
-    from hetpool.setup import place_of, stop
+    from hetpool.setup.config import read_file
+    from hetpool.setup.folders import place_of, stop
 
     place = place_of({"HETPOOL_CONFIG": str(file_of(config))})
     known = None if here else remembered(place.state)

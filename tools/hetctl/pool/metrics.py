@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from hetctl.pool.gathering import NodeView
-    from hetpool.client import Pool
+    from hetpool.client.pool import Pool
 
 LIVE = tuple(state for state in get_args(JobState) if state not in ENDED)
 UP = "Whether the pool's scheduler answers."

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from hetctl.documents.pool import PoolNodePart
     from hetctl.pool.gathering import NodeView
-    from hetpool.client import Pool
-    from hetpool.config import PoolSettings
+    from hetpool.client.pool import Pool
+    from hetpool.setup.config import PoolSettings
     from libtask.messages import DeviceInfo
 
 NODE_HEADINGS = ("node", "state", "address", "devices", "receives", "sends", "hetd")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetctl.pool.gathering import Gathered, TaskView
-    from hetpool.client import Pool
+    from hetpool.client.pool import Pool
     from libtask.messages import TaskInfo
 
 IDLE_S = 3600.0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from hetctl.documents.pool import PoolPlanned
-    from hetpool.client import Pool, PoolTask
+    from hetpool.client.pool import Pool, PoolTask
     from hetpool.jobs import PoolJob, PoolPlan
     from libtask.parameters import FileRole
 
@@ -62,7 +62,7 @@ def wanted(
         InputError: no such application, a wrong parameter, or a file that is not there.
 
     """
-    from hetpool.client import Input
+    from hetpool.client.pool import Input
     from libtask.apps import absolute, build, resolve
     from libtask.parameters import file_parameters
 
@@ -373,7 +373,7 @@ def check_planner(name: str) -> None:
         InputError: there is no such planner.
 
     """
-    from hetpool.config import PLANNERS
+    from hetpool.setup.config import PLANNERS
 
     if name and name not in PLANNERS:
         hint = suggestion(name, PLANNERS)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetctl.pool.gathering import Gathered, TaskView
-    from hetpool.client import Pool
+    from hetpool.client.pool import Pool
 
 DAY_S = 86_400.0
 LOOK_S = 0.5

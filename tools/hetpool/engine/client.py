@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hetpool.jobs import InputFile
     from hetpool.seam import Errand
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.settings import EngineSettings
 
 LOAD = "hetpool-load"
 

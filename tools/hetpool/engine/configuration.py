@@ -9,7 +9,7 @@ import dask
 from distributed.security import Security
 
 if TYPE_CHECKING:
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.settings import EngineSettings
 
 OPEN_TASKS = 100_000
 """Errands open on a node at a time. They are coroutines, so that none needs a thread."""

@@ -17,7 +17,7 @@ from hetpool.seam import ErrandState
 
 if TYPE_CHECKING:
     from hetpool.seam import Answer, SchedulerAudience
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.settings import EngineSettings
 
 STATES = {
     "memory": ErrandState.ENDED,

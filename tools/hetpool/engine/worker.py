@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetpool.seam import Answer
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.settings import EngineSettings
 
 PAUSE_S = 0.5
 """Seconds between two attempts to reach the scheduler."""

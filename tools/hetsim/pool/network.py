@@ -1,7 +1,7 @@
 """Links of a modelled pool: chunks one after the other, asked for by the live pool's code.
 
 A chunk waits its turn in its source's link, then in the link of its node. The next chunk
-to ask for is chosen by `hetpool.transfers.TransferQueue`, as in an agent.
+to ask for is chosen by `hetpool.files.transfers.TransferQueue`, as in an agent.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hetpool.content import ContentId
-from hetpool.transfers import Cap, Curve, Transfer, TransferQueue
+from hetpool.files.content import ContentId
+from hetpool.files.transfers import Cap, Curve, Transfer, TransferQueue
 from hetsim.pool.model import UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hetpool.files.transfers import Fetch
     from hetpool.jobs import InputFile, PlanEntry, PoolNode
-    from hetpool.transfers import Fetch
 
     Later = Callable[[float, Callable[[], None]], None]
 

@@ -2,7 +2,7 @@
 
 New jobs are placed beside what the ledger of the broker holds, and the jobs of a lost node
 elsewhere, as in the live pool. With `replan` what has not begun moves when a later plan ends
-sooner by as much, and as rarely, as the live broker demands (`hetpool.replanning`).
+sooner by as much, and as rarely, as the live broker demands (`hetpool.broker.replanning`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from hetpool.ledger import Ledger
+from hetpool.broker.ledger import Ledger
+from hetpool.broker.racks import RackPlanner
+from hetpool.broker.replanning import LEAST_GAIN, LEAST_PAUSE_S, SLACK_S, longest
 from hetpool.messages import Join
 from hetpool.placing import Commitments
-from hetpool.racks import RackPlanner
-from hetpool.replanning import LEAST_GAIN, LEAST_PAUSE_S, SLACK_S, longest
 from hetsim.pool.network import PoolNetwork
 from libtask.errors import InputError
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hetpool import messages as m
 from hetpool.engine.worker import agent_here
 from hetpool.errors import InputLostError
-from hetpool.files import by_engine
+from hetpool.files.node_files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
 from hetpool.messages import decode, encode
-from hetpool.node_tasks import MOVED, status_of
+from hetpool.node.tasks import MOVED, status_of
 from hetpool.outcomes import JobOutcome, refused
 from libtask.errors import DaemonUnreachableError, HetError
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hetpool.files import NodeFiles
+    from hetpool.files.node_files import NodeFiles
     from hetpool.jobs import JobState, JobStatus
-    from hetpool.lease import Lease
     from hetpool.messages import JobTerms
-    from hetpool.node_tasks import NodeTasks
+    from hetpool.node.lease import Lease
+    from hetpool.node.tasks import NodeTasks
     from hetpool.seam import WorkerEngine
     from libtask.client.handles import TaskHandle
 

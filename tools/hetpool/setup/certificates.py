@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from hetpool.endpoint import TlsFiles
 from hetpool.errors import CertificateError
+from hetpool.setup.endpoint import TlsFiles
 from libtask.errors import InputError
 
 if TYPE_CHECKING:

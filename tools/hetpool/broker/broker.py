@@ -14,25 +14,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
-from hetpool.copying import Copier
-from hetpool.estimates import EstimateCache
+from hetpool.broker.copying import Copier
+from hetpool.broker.estimates import EstimateCache
+from hetpool.broker.ledger import Ledger
+from hetpool.broker.moving import Mover
+from hetpool.broker.replanning import Replanner
 from hetpool.inquiry import INQUIRE, Relay
 from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
-from hetpool.ledger import Ledger
 from hetpool.messages import decode, encode
-from hetpool.moving import Mover
 from hetpool.placing import gathered, placing_of
-from hetpool.replanning import Replanner
 from hetpool.seam import ErrandState
 from libtask.errors import HetError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from hetpool.broker.planning_process import PlanningProcess
     from hetpool.jobs import PoolJob
-    from hetpool.planning_process import PlanningProcess
     from hetpool.seam import SchedulerEngine
-    from hetpool.settings import BrokerSettings
+    from hetpool.setup.settings import BrokerSettings
 
 Kind = TypeVar("Kind")
 

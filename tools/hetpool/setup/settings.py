@@ -1,6 +1,6 @@
 """Settings of the pool's parts: those of the engine and of the broker.
 
-`hetpool.config` reads a user's `pool.toml` and makes these values of it.
+`hetpool.setup.config` reads a user's `pool.toml` and makes these values of it.
 """
 
 from __future__ import annotations

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import platformdirs
 
 from hetpool import messages as m
-from hetpool.agent import machine_name, run_jobs
-from hetpool.config import read_settings
-from hetpool.describing import Input, described, zipped
-from hetpool.endpoint import probe
+from hetpool.client.describing import Input, described, zipped
+from hetpool.client.loop_thread import LoopThread
+from hetpool.client.pool_task import PoolTask, as_completed
 from hetpool.engine.client import DaskClientEngine
 from hetpool.errors import PoolUnreachableError
-from hetpool.files import Incoming, by_engine
+from hetpool.files.node_files import Incoming, by_engine
 from hetpool.inquiry import INQUIRE, Inquiry
 from hetpool.jobs import InputFile, PoolNode, PoolPlan
-from hetpool.loop_thread import LoopThread
 from hetpool.messages import decode, encode
+from hetpool.node.agent import machine_name, run_jobs
 from hetpool.outcomes import JobOutcome
-from hetpool.pool_task import PoolTask, as_completed
 from hetpool.seam import EngineGoneError, Errand
+from hetpool.setup.config import read_settings
+from hetpool.setup.endpoint import probe
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from hetpool.executor import PoolExecutor
+    from hetpool.client.executor import PoolExecutor
     from hetpool.inquiry import AnyQuestion
     from hetpool.jobs import JobStatus, PlanEntry, PoolJob
     from hetpool.seam import ClientEngine, StartedErrand
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.settings import EngineSettings
 
 __all__ = ["Input", "Pool", "PoolTask", "as_completed"]
 
@@ -161,7 +161,7 @@ class Pool:
 
     def executor(self) -> PoolExecutor:
         """Return a `concurrent.futures.Executor` whose calls run in the pool."""
-        from hetpool.executor import PoolExecutor
+        from hetpool.client.executor import PoolExecutor
 
         return PoolExecutor(self)
 

@@ -17,10 +17,10 @@ from libtask.errors import HetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hetpool.estimates import Ask
+    from hetpool.broker.estimates import Ask
+    from hetpool.broker.ledger import Ledger, PlacedJob
+    from hetpool.broker.moving import Mover
     from hetpool.jobs import PlanEntry, PoolJob, PoolPlan
-    from hetpool.ledger import Ledger, PlacedJob
-    from hetpool.moving import Mover
 
 LEAST_GAIN = 0.05
 """Share of the time that is left by which a plan must be shorter to be carried out."""

@@ -1,7 +1,7 @@
 """Looks after the processes of a pool on one machine, where systemd does not.
 
 `hetctl pool up` writes the roles of the machine (scheduler, node, hetd) into a folder and
-starts `python -m hetpool.supervisor FOLDER`: it starts each role, and again when it ends,
+starts `python -m hetpool.setup.supervisor FOLDER`: it starts each role, and again when it ends,
 until it is terminated itself. It holds a lock in the folder as long as it runs, so a folder
 has one supervisor, and its pid is certain.
 """
@@ -73,7 +73,7 @@ def start(
     _write_roles(folder, roles)
     with (folder / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-P", "-m", "hetpool.supervisor", str(folder)],
+            [sys.executable, "-P", "-m", "hetpool.setup.supervisor", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetpool.content import ContentStore, content_id, digest_of
+from hetpool.files.content import ContentStore, content_id, digest_of
+from hetpool.files.intake import READ, EnginePeers, FileIntake, FileOffer
 from hetpool.inquiry import TransferRecord
-from hetpool.intake import READ, EnginePeers, FileIntake, FileOffer
 from hetpool.jobs import BY_ENGINE
 from hetpool.messages import SnapshotFile
 from libtask.errors import InputError, NotFoundError
@@ -27,7 +27,7 @@ from libtask.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hetpool.content import ContentId
+    from hetpool.files.content import ContentId
     from hetpool.jobs import InputFile, PoolJob
     from hetpool.messages import JobTerms
     from hetpool.seam import WorkerEngine

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from hetpool.agent import Agent, machine_name
 from hetpool.engine.worker import DaskWorkerEngine
-from hetpool.files import NodeFiles
+from hetpool.files.node_files import NodeFiles
 from hetpool.inquiry import INQUIRE, NodeInquiry, TransferRecord
 from hetpool.jobs import PoolNode
-from hetpool.lease import Lease
-from hetpool.node_tasks import NodeTasks, is_of_pool
+from hetpool.node.agent import Agent, machine_name
+from hetpool.node.lease import Lease
+from hetpool.node.tasks import NodeTasks, is_of_pool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hetpool.config import NodeSettings
-    from hetpool.settings import EngineSettings
+    from hetpool.setup.config import NodeSettings
+    from hetpool.setup.settings import EngineSettings
 
 PATIENCE = 3
 """Leases for which a node waits for its hetd, before it leaves the pool."""

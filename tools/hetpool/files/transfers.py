@@ -15,12 +15,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hetpool.content import CHUNK
+from hetpool.files.content import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetpool.content import ContentId
+    from hetpool.files.content import ContentId
 
 IN_FLIGHT = 4
 """Chunks asked of one source at a time: 4 MiB cover 30 ms at 1 Gbit/s."""

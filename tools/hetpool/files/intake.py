@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from hetpool.content import CHUNK, ContentId, DamagedError, content_id, digest_of
 from hetpool.errors import InputLostError
-from hetpool.transfers import Cap, Curve, Goodput, Transfer, TransferQueue
+from hetpool.files.content import CHUNK, ContentId, DamagedError, content_id, digest_of
+from hetpool.files.transfers import Cap, Curve, Goodput, Transfer, TransferQueue
 from libtask.errors import BusyError, HetError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from pathlib import Path
 
-    from hetpool.content import ContentStore, Partial
-    from hetpool.transfers import Fetch
+    from hetpool.files.content import ContentStore, Partial
+    from hetpool.files.transfers import Fetch
 
 Returned = TypeVar("Returned")
 

@@ -18,10 +18,10 @@ from libtask.errors import HetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hetpool.estimates import Ask
+    from hetpool.broker.estimates import Ask
+    from hetpool.broker.ledger import Ledger, PlacedJob
     from hetpool.jobs import PoolNode
-    from hetpool.ledger import Ledger, PlacedJob
-    from hetpool.settings import BrokerSettings
+    from hetpool.setup.settings import BrokerSettings
 
 LEAST_S = 5.0
 """Seconds between two copies of a job at least."""

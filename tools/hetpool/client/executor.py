@@ -12,8 +12,8 @@ from hetpool.outcomes import result_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hetpool.client.pool_task import PoolTask
     from hetpool.outcomes import JobOutcome
-    from hetpool.pool_task import PoolTask
 
 Returned = TypeVar("Returned")
 

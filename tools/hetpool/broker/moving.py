@@ -17,9 +17,9 @@ from hetpool import messages as m
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
-    from hetpool.estimates import Ask
+    from hetpool.broker.estimates import Ask
+    from hetpool.broker.ledger import Ledger
     from hetpool.jobs import PlanEntry
-    from hetpool.ledger import Ledger
     from hetpool.seam import SchedulerEngine
 
 log = logging.getLogger("hetpool")

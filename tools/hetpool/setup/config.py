@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetpool.endpoint import HIGHEST_PORT, Address, TlsFiles, parse_address
 from hetpool.errors import PoolUnreachableError
-from hetpool.settings import BrokerSettings, EngineSettings
+from hetpool.setup.endpoint import HIGHEST_PORT, Address, TlsFiles, parse_address
+from hetpool.setup.settings import BrokerSettings, EngineSettings
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 from libtask.wording import suggestion

@@ -2,7 +2,7 @@
 
 `hetctl pool up`, `join` and `down` are this module with words around it. A machine that
 joins gets an `Invitation`: its settings and its certificate, over ssh. Processes run as
-units of `systemd --user` where that is there, else under `hetpool.supervisor`.
+units of `systemd --user` where that is there, else under `hetpool.setup.supervisor`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import msgspec
 import tomli_w
 from msgspec import Meta
 
-from hetpool import supervisor
-from hetpool.config import (
+from hetpool.setup import supervisor
+from hetpool.setup.config import (
     FILE_VARIABLE,
     NodeTable,
     PoolFile,
     default_file,
     read_file,
 )
-from hetpool.endpoint import DEFAULT_PORT, TlsFiles
-from hetpool.supervisor import Role
+from hetpool.setup.endpoint import DEFAULT_PORT, TlsFiles
+from hetpool.setup.supervisor import Role
 from libtask.endpoint import default_socket, probe
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hetpool.config import PoolSettings
+    from hetpool.setup.config import PoolSettings
 
 LOOPBACK = "127.0.0.1"
 SCHEDULER_UNIT = "hetpool-scheduler.service"
@@ -176,7 +176,7 @@ def accept(content: bytes, place: PoolFiles) -> PoolFile:
                 f"{place.file}: this machine belongs to the pool of {known.scheduler or '?'}; "
                 "`hetctl pool down` and move this file away first"
             )
-    from hetpool.certificates import own_folder, write_private
+    from hetpool.setup.certificates import own_folder, write_private
 
     own_folder(place.certificates)
     names = {"ca.pem": found.ca, "this.pem": found.cert, "this.key": found.key}

@@ -1,0 +1,1 @@
+"""The side of users' programs: `Pool` and its tasks."""

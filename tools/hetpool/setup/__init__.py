@@ -1,0 +1,1 @@
+"""Setting up: `pool.toml`, certificates, addresses, and the processes of a machine."""
