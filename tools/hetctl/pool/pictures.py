@@ -33,7 +33,6 @@ IDLE_S = 3600.0
 """Without selectors: the tasks since the pool was idle this long."""
 SHOWN = 40
 """Most tasks that `top` lists."""
-CLEAR = "\x1b[H\x1b[2J"
 """Moves a terminal's cursor to its top and clears it."""
 
 optional_tasks = click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
@@ -66,7 +65,7 @@ def top_command(*, every: float, once: bool, config: str | None, as_json: bool) 
             lines = _screen(pool)
             live = on_terminal() and not once
             if live:
-                click.echo(CLEAR, nl=False)
+                click.clear()
             for line in lines:
                 say(line)
             if not live:
