@@ -33,8 +33,6 @@ IDLE_S = 3600.0
 """Without selectors: the tasks since the pool was idle this long."""
 SHOWN = 40
 """Most tasks that `top` lists."""
-"""Moves a terminal's cursor to its top and clears it."""
-
 optional_tasks = click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
 
 
