@@ -151,11 +151,12 @@ class PoolNode:
         name: its name, the same over restarts.
         address: where its agent listens; fixed, as jobs are pinned to it.
         slots: of its hetd; none: a gateway, which only has files.
-        ingress: bytes a second that reach it, measured; None: no limit is known.
+        ingress: bytes a second that may reach it, as configured; None: as many as can.
         egress: bytes a second that leave it.
         machine: name of the machine, which clients on the same one recognise.
         draining: it takes no further jobs.
         present: whether its agent is connected.
+        measured: bytes a second that reached it lately; None: nothing did.
 
     """
 
@@ -167,6 +168,12 @@ class PoolNode:
     machine: ShortText = ""
     draining: bool = False
     present: bool = True
+    measured: Rate | None = None
+
+    @property
+    def inward(self) -> float | None:
+        """Bytes a second that plans expect to reach it; None: no limit is known."""
+        return self.ingress or self.measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hetpool.jobs import (
     NodeName,
     PoolJob,
     PoolNode,
+    Rate,
     Seconds,
     ShortText,
 )
@@ -142,10 +143,18 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class ClaimJobs:
-    """Ask whether a node may run jobs, immediately before it does; see `Claimed`."""
+    """Ask whether a node may run jobs, immediately before it does; see `Claimed`.
+
+    Attributes:
+        node: the node.
+        ids: of the jobs.
+        rate: bytes a second that reached the node lately; None: not known.
+
+    """
 
     node: NodeName
     ids: Ids
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def _links(
         for use in held.promised
         if use.node in names and use.finish > 0
     )
-    ingress = np.array([(each.ingress or math.inf) * share for each in able])
+    ingress = np.array([(each.inward or math.inf) * share for each in able])
     egress = np.array([(rates.get(name) or math.inf) * share for name in sources])
     return Links(ingress, egress, promised)
 

@@ -140,6 +140,10 @@ class WorkerEngine(Protocol):
         """Return the error that a function raises to be run again, where it is pinned then."""
         ...
 
+    def rate(self) -> float | None:
+        """Return bytes a second of the inputs that it carried here lately, if any."""
+        ...
+
     def heard(self) -> float:
         """Return when the scheduler was last heard, in seconds of the monotonic clock."""
         ...

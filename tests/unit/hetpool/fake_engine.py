@@ -154,8 +154,11 @@ class FakePool:
         self.engine.known |= {entry.errand for entry in plan.entries}
         return {entry.job: entry.node for entry in plan.entries}
 
-    async def claim(self, node: str, job: PoolJob) -> m.JobTerms:
-        claimed = await self.ask("claim", m.ClaimJobs(node, (job.id,)), m.Claimed)
+    async def claim(
+        self, node: str, job: PoolJob, rate: float | None = None
+    ) -> m.JobTerms:
+        claim = m.ClaimJobs(node, (job.id,), rate)
+        claimed = await self.ask("claim", claim, m.Claimed)
         terms: m.JobTerms = claimed.terms[0]
         return terms
 

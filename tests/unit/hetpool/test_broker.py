@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetpool import messages as m
-from hetpool.jobs import PoolNode, PoolPlan
+from hetpool.jobs import InputFile, PoolNode, PoolPlan
 from hetpool.seam import ErrandState
 from hetpool.setup.settings import BrokerSettings
 from libtask.errors import InputError, NotFoundError
@@ -75,6 +75,24 @@ def test_later_batches_avoid_what_is_busy() -> None:
         second = await pool.place(a_job(2, cpu=10.0))
 
         assert set(first.values()) != set(second.values())
+
+    run(story())
+
+
+def test_plans_count_on_the_rate_that_a_node_measured() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1", share=1.0)
+        await pool.join(a_node("home", cpus=0))
+        sent = InputFile("ab" * 32, 10_000, ("home",))
+        assert await pool.place(a_job(1, inputs=(sent,))) == {a_job(1).id: "n1"}
+        assert (await pool.claim("n1", a_job(1), 1000.0)).cap is None
+
+        await pool.place(a_job(2, inputs=(sent,)))
+        await pool.join(a_node("n1"))
+
+        (piece,) = pool.broker.ledger.placed[a_job(2).id].entry.pieces
+        assert piece[2] == pytest.approx(1000.0, rel=0.01)
+        assert pool.broker.ledger.nodes["n1"].measured == 1000.0
 
     run(story())
 

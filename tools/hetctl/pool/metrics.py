@@ -103,7 +103,7 @@ def _of_nodes(views: Sequence[NodeView]) -> Iterator[Metric]:
         ),
         "hetpool_node_ingress_bytes_per_second": (
             "Rate at which the node receives files, measured.",
-            lambda view: view.node.ingress,
+            lambda view: view.node.inward,
         ),
         "hetpool_node_egress_bytes_per_second": (
             "Rate at which the node sends files, measured.",

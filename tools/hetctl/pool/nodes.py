@@ -156,7 +156,7 @@ def node_row(view: NodeView) -> tuple[str, ...]:
         state_of(view),
         node.address,
         shown or ("(gateway)" if node.present and not node.slots else "-"),
-        _rate(node.ingress),
+        _rate(node.inward),
         _rate(node.egress),
         facts.status.version if facts is not None and facts.status is not None else "-",
     )
@@ -189,7 +189,7 @@ def document_of(view: NodeView) -> PoolNodePart:
         "present": node.present,
         "draining": node.draining,
         "gateway": node.present and not node.slots,
-        "ingress_bytes_per_s": node.ingress,
+        "ingress_bytes_per_s": node.inward,
         "egress_bytes_per_s": node.egress,
         "devices": [device_document(each) for each in (facts.devices if facts else [])],
         "versions": facts.versions if facts is not None else {},

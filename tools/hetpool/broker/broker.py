@@ -310,7 +310,9 @@ class Broker:
 
     async def _on_claim(self, content: bytes) -> bytes:
         claim = decode(m.ClaimJobs, content)
+        self.ledger.set_rate(claim.node, claim.rate)
         node = self.ledger.nodes.get(claim.node)
+        # a measured rate is no cap: what it holds back could never be measured
         rate = node.ingress if node is not None else None
         cap = rate * self.settings.share if rate is not None else None
         terms = tuple(self.ledger.terms(job, claim.node, cap) for job in claim.ids)

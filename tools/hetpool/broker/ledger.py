@@ -94,7 +94,10 @@ class Ledger:
         """Enter a node and what it has; return the jobs that it has lost to others."""
         old = self.nodes.get(join.node.name)
         draining = old.draining if old is not None else join.node.draining
-        self.nodes[join.node.name] = replace(join.node, draining=draining, present=True)
+        measured = old.measured if old is not None else None
+        self.nodes[join.node.name] = replace(
+            join.node, draining=draining, present=True, measured=measured
+        )
         self.lost_at.pop(join.node.name, None)
         lost = []
         for each in join.open:
@@ -111,6 +114,11 @@ class Ledger:
             self.known[job.id] = (node, job.generation)
         while len(self.known) > MOST_KNOWN:
             del self.known[next(iter(self.known))]
+
+    def set_rate(self, name: str, rate: float | None) -> None:
+        """Enter the rate that a node measured; without one, the last stays."""
+        if rate is not None and name in self.nodes:
+            self.nodes[name] = replace(self.nodes[name], measured=rate)
 
     def lose(self, name: str, now: float) -> None:
         """Mark a node as absent; it stays lost until it joins, even if it connects."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from distributed import Reschedule, Status, Worker
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
     from hetpool.seam import Answer
     from hetpool.setup.settings import EngineSettings
+
+LARGE = 1 << 18
+"""Bytes of a message that takes long enough to say something about its link."""
+MEASURED = 32
+"""Large messages that the measured rate looks at."""
 
 PAUSE_S = 0.5
 """Seconds between two attempts to reach the scheduler."""
@@ -112,6 +118,16 @@ class DaskWorkerEngine:
             for key, size in each["keys"].items()
             if size is not None
         ]
+
+    def rate(self) -> float | None:
+        """Return the best rate of the last large messages, bytes a second.
+
+        Inputs come one message at a time, so the best of them had the link to itself.
+        """
+        log = self._worker.transfer_incoming_log if self._worker is not None else ()
+        large = (each for each in reversed(log) if each["total"] >= LARGE)
+        rates = (each["bandwidth"] for each in islice(large, MEASURED))
+        return max(rates, default=None)
 
     def part(self) -> None:
         self._parting.set()

@@ -175,7 +175,7 @@ class Agent:
         ids = tuple(job.id for job in jobs)
         try:
             claimed = await self._ask(
-                "claim", m.ClaimJobs(self.node.name, ids), m.Claimed
+                "claim", m.ClaimJobs(self.node.name, ids, self._rate()), m.Claimed
             )
         except OSError:  # the scheduler was lost at this moment
             await asyncio.sleep(AGAIN_S)
@@ -398,6 +398,11 @@ class Agent:
         return encode(m.NameList((one.job.id,)))
 
     # ------------------------------------------------------------ ways out
+
+    def _rate(self) -> float | None:
+        """Return bytes a second that reached this node lately, by either way."""
+        rates = (self._engine.rate(), self._files.intake.goodput())
+        return max((each for each in rates if each), default=None)
 
     async def _ask(self, name: str, message: Any, kind: type[Kind]) -> Kind:
         return decode(kind, await self._engine.ask(name, encode(message)))
