@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+# the types of fields are read at run time where this is compiled
+from hetsched.planning.crowded_futures import NumberedLoads
 from hetsched.planning.outlook import CHECKPOINT_S
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
         FutureItem,
         Futures,
         ItemPlace,
-        NumberedLoads,
         TransferPath,
     )
 
