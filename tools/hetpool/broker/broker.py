@@ -312,7 +312,7 @@ class Broker:
         claim = decode(m.ClaimJobs, content)
         self.ledger.set_rate(claim.node, claim.rate)
         node = self.ledger.nodes.get(claim.node)
-        # a measured rate is no cap: what it holds back could never be measured
+        # a measured rate is not a cap: what a cap holds back is never measured
         rate = node.ingress if node is not None else None
         cap = rate * self.settings.share if rate is not None else None
         terms = tuple(self.ledger.terms(job, claim.node, cap) for job in claim.ids)
