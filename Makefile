@@ -95,7 +95,7 @@ CASES := HETD_FUZZ_LIARS=200000 HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 
 CASES_IN := tests/hostile tests/unit/libtask/snapshots/test_refused_files.py \
 	tests/system/test_many_restarts.py tests/hardware/test_kernels_under_oclgrind.py \
 	tests/hardware/test_faulty_nodes.py tests/system/test_systemd.py \
-	tests/system/test_fresh_code.py tests/system/test_graph_kills.py
+	tests/system/test_fresh_code.py tests/system/test_graph_kills.py tests/pool/test_demo.py
 
 torture-output/torture-cases.xml: .venv/installed-dev
 	@mkdir -p torture-output

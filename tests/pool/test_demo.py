@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +33,11 @@ def left_over() -> list[str]:
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("network", ["namespaces", "loopback"])
 def test_the_demo_ends_with_checked_results(tmp_path: Path, network: str) -> None:
-    if network == "namespaces" and (why := obstacle()):
+    why = obstacle()
+    if network == "namespaces" and why:
         pytest.skip(f"no network namespaces: {why}")
+    if network == "loopback" and not why and "HETD_DEMOS" not in os.environ:
+        pytest.skip("the demo in namespaces runs; both are part of make torture")
     before = set(left_over())
     words = ["--loopback"] * (network == "loopback")
     done = subprocess.run(

@@ -197,11 +197,11 @@ def test_a_host_that_cannot_be_reached_is_named(
     hosts.write_text("127.0.0.1 n2 9999\n")
     root = ["--allow-root"] if os.geteuid() == 0 else []
     failing = f"{sys.executable} -c \"import sys; sys.exit('no way there')\""
-    words = ["--hosts", str(hosts), "--ssh", failing, "--timeout", "20s"]
+    words = ["--hosts", str(hosts), "--ssh", failing, "--timeout", "10s"]
 
     done = head("up", "--name", "n1", *words, *root, status=1)
     assert "hetctl: n2 (127.0.0.1): no way there" in done.stderr
-    assert "n2 has not come after 20 s" in done.stderr
+    assert "n2 has not come after 10 s" in done.stderr
     assert "nodes n1" in done.stdout
 
 
