@@ -58,12 +58,13 @@ def files(folder: Path) -> TlsFiles:
 
 
 @pytest.fixture(scope="module")
-def scheduler(files: TlsFiles) -> Iterator[Address]:
+def scheduler(files: TlsFiles, folder: Path) -> Iterator[Address]:
     address = Address("127.0.0.1", free_port())
     words = ["--host", "tls://127.0.0.1", "--port", str(address.port), "--no-dashboard"]
     process = subprocess.Popen(
         [sys.executable, "-m", SCHEDULER, *words, *options_of(files)],
         stderr=subprocess.DEVNULL,
+        env={**os.environ, "DASK_TEMPORARY_DIRECTORY": str(folder.parent)},
     )
     deadline = time.monotonic() + DEADLINE_S
     while not listens(address):
