@@ -253,6 +253,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processes_per_user: int = 0
     """Maximum processes and threads of a user while tasks run; 0: unlimited. It has no
     effect on root."""
+    resident_share: float = 0.2
+    """Share of an accelerator's memory in which results stay for the next task of the same
+    user; 0: none do. On emulated ones 512 MiB at most."""
     migration_ms: float = 5.0
     """Expected time of a migration, in addition to copying the data."""
     queue_limit: int = 3
@@ -359,6 +362,8 @@ def _legible(complaint: str) -> str:
 def _check(config: Config) -> None:
     if not 0 < config.probing <= 1:
         raise InputError("probing: expected a number above 0, and 1 at most")
+    if not 0 <= config.resident_share < 1:
+        raise InputError("resident_share: expected a number from 0 to below 1")
     if config.queue_limit < 0:
         raise InputError(f"queue_limit: expected at least 0, got {config.queue_limit}")
     _check_limits(config.limits)

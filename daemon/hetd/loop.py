@@ -223,6 +223,7 @@ class Registration:
             self._pool.has_launcher(peer.uid),
             int(config.interval_ms * 1e6),
             config.snapshots.terms(),
+            config.resident_share,
             log_bytes=config.log_mb << 20,
             processes=config.processes_per_user,
             hung_launcher=self._pool.of_user(peer.uid).hung_launcher,

@@ -23,6 +23,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from libtask.file_parts import File, note_mapped, note_written
+
 if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
@@ -93,14 +95,23 @@ def write_pickled(path: Path, content: Pickled) -> int:
         parts: list[bytes | memoryview] = [content.stream, *content.buffers]
         sizes = [len(content.stream), *(each.nbytes for each in content.buffers)]
         file.write(MAGIC + b"".join(map(NUMBER.pack, [len(sizes), *sizes])))
+        begins: list[int] = []
         for part in parts:
             file.write(bytes(-file.tell() % ALIGNMENT))
+            begins.append(file.tell())
             file.write(part)
+        file.flush()
+        written = File.of(str(path), descriptor)
+        for begin, buffer in zip(begins[1:], content.buffers, strict=True):
+            note_written(written, begin, buffer)
         return file.tell()
 
 
-def unpickled(file: BufferedReader) -> Any:
+def unpickled(file: BufferedReader, path: Path) -> Any:
     """Return the value in a file, with its large arrays mapped.
+
+    Args:
+        file: the open file; `path`: the name by which it was opened.
 
     Raises:
         Exception: the file is damaged, or the value cannot be unpickled here.
@@ -110,7 +121,9 @@ def unpickled(file: BufferedReader) -> Any:
     if head != MAGIC:
         return pickle.loads(head + file.read())  # noqa: S301  the caller's own task wrote it
     (count,) = NUMBER.unpack(file.read(NUMBER.size))
-    mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    note_mapped(memory, File.of(str(path), file.fileno()))
+    mapped = memoryview(memory)
     begin = len(MAGIC) + NUMBER.size
     end = begin + NUMBER.size * count
     if not begin < end <= len(mapped):

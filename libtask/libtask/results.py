@@ -210,8 +210,9 @@ def _restored_value(stored: dict[str, Any]) -> Any:
     data = stored.get("data")
     if data is not None:
         return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
-    with own_file(Path(stored["file"])) as file:
-        return unpickled(file)
+    path = Path(stored["file"])
+    with own_file(path) as file:
+        return unpickled(file, path)
 
 
 def has_pickled(result: Any) -> bool:

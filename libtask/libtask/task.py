@@ -72,6 +72,9 @@ class Task:
     state_names: ClassVar[tuple[str, ...]] = ()
     """Attributes that strips change and a snapshot holds; empty: all of them. `load()`
     must restore the others."""
+    result_names: ClassVar[tuple[str, ...]] = ()
+    """With `device.xp`: attributes with arrays that change no more after the last strip.
+    They are read-only in `save`, and stay on the device for the next task."""
 
     needs_device: ClassVar[bool] = True
     """Whether the implementations compute on the device that they receive."""

@@ -6,6 +6,7 @@ watchdog and the reports keep in it what they know of the task while it is bound
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from hetd.workers.deadlines import WatchedTask
     from hetsched.ids import TaskId
     from libtask.messages import Message
+
+REMEMBERED = 64
+"""Tasks of a worker whose results are looked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +42,7 @@ class Binding:
         registered_again: whether its worker has registered with it, and has not reported
             since.
         key: its worker serves tasks with this key.
+        device: accelerator that it was sent to; empty: none.
 
     """
 
@@ -53,6 +58,7 @@ class Binding:
     kill_reason: str = ""
     registered_again: bool = False
     key: WorkerKey = ANY_LAUNCHERS
+    device: str = ""
 
     @property
     def waits(self) -> bool:
@@ -90,3 +96,5 @@ class Worker:
     process: HoldingProcess | None = None
     """Its process, as the pages of the tasks name it that it holds; None: not made yet."""
     key: WorkerKey = ANY_LAUNCHERS
+    results: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """The last tasks that it ran on accelerators, where results of theirs may stay."""

@@ -87,6 +87,7 @@ class Commands:
                 self._pool.follow(page.id, page.owner, action.epoch, action.after)
         if not follows:
             self._watchdog.runs(action.task)
+        self._occupy(action.task, device)
         self._pool.send(action.task, run)
         reach("run.sent")
 
@@ -154,6 +155,7 @@ class Commands:
         if record.state is State.RUNNING and record.resource is not None:
             device = self._devices[record.resource].spec
             self._watchdog.runs(task)
+            self._occupy(task, device)
             run = self._load_and_run(page, record.epoch, device, len(page.segments))
             self._pool.send(task, run)
             self.repeat_stop(record)
@@ -213,7 +215,13 @@ class Commands:
         """Give a task a new binding; forget the holder of the one that it has, if any."""
         if known is None or known.worker is None:
             page.holder = None
-        self._pool.bind(page.id, page.owner, epoch, key_of(page.spec))
+        inputs = [each.task for each in page.spec.inputs]
+        self._pool.bind(page.id, page.owner, epoch, key_of(page.spec), inputs)
+
+    def _occupy(self, task: TaskId, device: m.DeviceSpec) -> None:
+        """Free a device for the process of a task; the memory of others is the host's."""
+        if device.driver == "opencl":
+            self._pool.occupy(task, device.name)
 
     def _load_and_run(
         self,

@@ -16,10 +16,17 @@ from hetd.workers.host_processes import HostProcesses
 from hetd.workers.user_workers import UserWorkers
 from hetsched.ids import TaskId
 from libtask.errors import BugError
-from libtask.messages import Abort, KillWorker, Message, Retire, StartWorkers
+from libtask.messages import (
+    Abort,
+    DropResidents,
+    KillWorker,
+    Message,
+    Retire,
+    StartWorkers,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from hetd.tasks.page import HoldingProcess
     from hetd.transport.router import Peer
@@ -58,6 +65,8 @@ class WorkerPool:
         self._gathered: dict[bytes, list[Message]] | None = None
         """Commands of one instant, by route, sent together; None: sent one by one."""
         self._started = 0
+        self._holders: defaultdict[str, list[Worker]] = defaultdict(list)
+        """Accelerator -> workers that may have results on it."""
         self.processes = processes or HostProcesses()
         self.assigned: list[Binding] = []
         """Bindings that got a worker since `take_assigned`."""
@@ -80,21 +89,50 @@ class WorkerPool:
         return list(self._bindings.values())
 
     def bind(
-        self, task: int, uid: int, epoch: int, key: WorkerKey = ANY_LAUNCHERS
+        self,
+        task: int,
+        uid: int,
+        epoch: int,
+        key: WorkerKey = ANY_LAUNCHERS,
+        inputs: Collection[int] = (),
     ) -> None:
-        """Bind a task to a worker; keep its commands until there is one."""
+        """Bind a task to a worker; keep its commands until there is one.
+
+        Args:
+            task: the task; `uid`: its owner; `epoch`: number of the binding.
+            key: what the worker has to serve.
+            inputs: tasks whose results it takes.
+
+        """
         known = self._bindings.get(task)
         if known is not None and known.worker is not None:
             known.epoch = epoch  # reserved for the program that submitted it
             return
         binding = self._make(task, uid, epoch, key)
         user = self._users[uid]
-        idle = user.take_idle(key)
+        idle = user.take_idle(key, inputs)
         if idle is not None:
             self._assign(idle, binding)
             return
         user.waiting.append(binding)
         self._ask_for_workers(uid)
+
+    def occupy(self, task: int, device: str) -> None:
+        """Give an accelerator to the process of a bound task: others free what stays there.
+
+        So the memory that tasks need of it is free but for the budget of one process.
+        """
+        binding = self._bindings[task]
+        binding.device = device
+        holders = self._holders[device]
+        for other in holders.copy():
+            if other is not binding.worker:
+                self._order(other, DropResidents(device))
+                # it may keep something until the end of a task that runs there now
+                if not any(each.device == device for each in other.bindings):
+                    holders.remove(other)
+        if binding.worker is not None:
+            self._note_holder(binding.worker, device)
 
     def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
         """Bind a task behind another one to the same worker, now or once it has one."""
@@ -188,6 +226,8 @@ class WorkerPool:
         worker = binding.worker
         if worker is not None:
             worker.served = True
+            if binding.device:
+                worker.results.append(task)
             if not worker.bindings:
                 self._on_idle(worker)
 
@@ -410,6 +450,9 @@ class WorkerPool:
         user.supervised.discard(name)
         if worker in user.idle:
             user.idle.remove(worker)
+        for holders in self._holders.values():
+            if worker in holders:
+                holders.remove(worker)
         for binding in worker.bindings:
             del self._bindings[binding.task]
         return worker
@@ -570,9 +613,15 @@ class WorkerPool:
         binding.worker, binding.leader, binding.expected = worker, None, False
         worker.key = binding.key
         self.assigned.append(binding)
+        if binding.device:
+            self._note_holder(worker, binding.device)
         for message in binding.backlog:
             self._order(worker, message)
         binding.backlog.clear()
+
+    def _note_holder(self, worker: Worker, device: str) -> None:
+        if worker not in self._holders[device]:
+            self._holders[device].append(worker)
 
     def _on_idle(self, worker: Worker) -> None:
         user = self._users[worker.uid]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from hetd.tasks.worker_key import WorkerKey
     from hetd.transport.router import Peer
     from hetd.workers.binding import Binding, Worker
@@ -56,13 +58,21 @@ class UserWorkers:
         overdue = self.overdue.pop(name, None)
         return self.starting.pop(name, overdue)
 
-    def take_idle(self, key: WorkerKey) -> Worker | None:
-        """Return the idle worker for a task that was used last; it is not idle now."""
+    def take_idle(self, key: WorkerKey, inputs: Collection[int] = ()) -> Worker | None:
+        """Return an idle worker for a task; it is not idle now.
+
+        One that may have results of its `inputs` on a device, else the one used last.
+        """
+        chosen: Worker | None = None
         for worker in reversed(self.idle):
             if worker.key.serves(key):
-                self.idle.remove(worker)
-                return worker
-        return None
+                chosen = chosen or worker
+                if not inputs or any(each in worker.results for each in inputs):
+                    chosen = worker
+                    break
+        if chosen is not None:
+            self.idle.remove(chosen)
+        return chosen
 
     def take_waiting(self, key: WorkerKey) -> Binding | None:
         """Return the first task that waits for such a worker; it does not wait now."""

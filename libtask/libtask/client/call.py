@@ -125,6 +125,7 @@ class Call(Task):
                 self._value = function(*arguments, **keywords)
         finally:
             _device = None
+            device.thaw()  # the function has returned: nobody changes its results
 
     def file(self, what: str) -> Path:
         """Return the path of one of an executor's files: `call`, `result` or `error`."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from libtask.devices.residents import Residents, Written
+
 
 class Device(Protocol):
     """An open device, as implementations use it."""
@@ -49,6 +51,25 @@ class Device(Protocol):
         """Number of writes to host arrays; None: strips change host arrays directly."""
         ...
 
+    @property
+    def bytes_in(self) -> int:
+        """Bytes copied to the device since it was opened."""
+        ...
+
+    @property
+    def residents(self) -> Residents:
+        """Copies that stay on the device for the next task of the same user."""
+        ...
+
+    def begin(self, share: float) -> None:
+        """Begin a task. Called by the runtime only.
+
+        Args:
+            share: of the device's memory, for what stays there for the next task.
+
+        """
+        ...
+
     def resident(
         self, *arrays: NDArray[Any]
     ) -> AbstractContextManager[tuple[Any, ...]]:
@@ -58,12 +79,46 @@ class Device(Protocol):
         """
         ...
 
+    def results(
+        self, *arrays: NDArray[Any], copy_in: bool = True
+    ) -> AbstractContextManager[tuple[Any, ...]]:
+        """Do as `resident`; when the block ends the arrays are final.
+
+        They are read-only then, on every kind of device, and what a device holds stays
+        there for the next task. A preemption or an error leaves them as they are.
+
+        Args:
+            arrays: results.
+            copy_in: False: the block computes them whole, and is never continued elsewhere.
+
+        """
+        ...
+
     def inputs(self, *arrays: NDArray[Any]) -> AbstractContextManager[tuple[Any, ...]]:
-        """Hold read-only `arrays` on the device: copy in on entering, never out."""
+        """Hold read-only `arrays` on the device: copy in on entering, never out.
+
+        An array that equals a part of another task's result may be there already.
+        """
         ...
 
     def scratch(self, *arrays: NDArray[Any]) -> AbstractContextManager[tuple[Any, ...]]:
         """Hold memory shaped like `arrays` on the device, without any copy."""
+        ...
+
+    def thaw(self) -> None:
+        """Make results writable again: only the runtime sees them from now on."""
+        ...
+
+    def withdraw(self) -> None:
+        """Undo what `results` did: they are not final, or are not written to a file."""
+        ...
+
+    def keep_results(self, written: Written) -> None:
+        """Keep those results on the device that were written to files."""
+        ...
+
+    def give_way(self) -> None:
+        """Free what stays for the next task: the device is given to another process."""
         ...
 
     def refresh(self) -> None:

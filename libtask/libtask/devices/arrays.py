@@ -4,6 +4,7 @@ One implementation serves several kinds: `device.xp` is NumPy on the CPU, and on
 accelerator the library that the user's environment has, CuPy or PyTorch. The arrays are
 the task's attributes. This module moves them: to the device when the implementation
 starts, back to the host when it ends or is preempted, and for a snapshot copies of them.
+Copies of results stay on the device within a budget, see `residents`.
 
 Source of the interface: Python array API standard 2023.12, https://data-apis.org/array-api;
 `array-api-compat` gives CuPy and PyTorch that interface.
@@ -23,14 +24,18 @@ from typing import TYPE_CHECKING, Any
 
 from libtask.arrays import COMPATIBILITY, is_importable
 from libtask.devices.cpu import CpuDevice
+from libtask.devices.residents import EMULATED_BUDGET, FreshResult, Residents
 from libtask.errors import DeviceError, DeviceMemoryError, InputError
+from libtask.file_parts import part_of, place_of
 from libtask.phase import Phase, own_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from libtask.devices.residents import Written
+    from libtask.file_parts import FilePart
     from libtask.messages import DeviceSpec
 
 NUMBERS = "biufc"
@@ -65,10 +70,17 @@ class ArrayLibrary:
         """Make the device the one on which new arrays are created."""
 
     def leave(self) -> None:
-        """Undo `enter`, and return unused memory of the device."""
+        """Undo `enter`."""
+
+    def trim(self) -> None:
+        """Return unused memory of the device."""
 
     def to_device(self, array: NDArray[Any]) -> Any:
         """Return a copy of a host array on the device."""
+        return self.xp.asarray(array, copy=True)
+
+    def copied(self, array: Any) -> Any:
+        """Return a copy of one of the library's arrays, on the same device."""
         return self.xp.asarray(array, copy=True)
 
     def to_host(self, array: Any) -> NDArray[Any]:
@@ -127,6 +139,8 @@ class TorchArrays(ArrayLibrary):
 
     def leave(self) -> None:
         self._torch.set_default_device(None)
+
+    def trim(self) -> None:
         if self.asynchronous:
             self._torch.cuda.empty_cache()
 
@@ -173,7 +187,7 @@ class CupyArrays(ArrayLibrary):
     def enter(self) -> None:
         self._device.use()
 
-    def leave(self) -> None:
+    def trim(self) -> None:
         self._cupy.get_default_memory_pool().free_all_blocks()
 
     def to_host(self, array: Any) -> NDArray[Any]:
@@ -297,10 +311,32 @@ class ArrayDevice(CpuDevice):
         self._library = open_library(spec, names)
         self.xp = self._library.xp
         self.pipelined = self._library.asynchronous
+        self.residents = Residents()
         self._task: Any = None
         self._on_device: dict[str, Any] | None = None
         """The attributes with the device's arrays while the task has copies; None: it has
         the device's arrays."""
+
+    def begin(self, share: float) -> None:
+        super().begin(share)
+        budget = int(share * self.spec.memory_bytes) if self._library.moves else 0
+        if self._library.moves and stands_in(self.spec):
+            budget = EMULATED_BUDGET if share else 0
+        self.residents.begin(budget)
+
+    def withdraw(self) -> None:
+        super().withdraw()
+        self.residents.keep_fresh({})
+
+    def keep_results(self, written: Written) -> None:
+        self.residents.keep_fresh(written, _key)
+
+    def give_way(self) -> None:
+        self.residents.give_way()
+        self._library.trim()
+
+    def close(self) -> None:
+        self.give_way()
 
     @contextmanager
     def holding(self, task: Any) -> Iterator[None]:
@@ -322,10 +358,11 @@ class ArrayDevice(CpuDevice):
                 self._move_out()
                 raise
             else:
-                self._move_out()
+                self._finish()
             finally:
                 self._task = self._on_device = None
                 self._library.leave()
+                self._library.trim()
 
     def refresh(self) -> None:
         """Give the task copies of its arrays on the host, until `continue_on_device`."""
@@ -357,9 +394,47 @@ class ArrayDevice(CpuDevice):
         if self._library.moves:
             began = time.perf_counter()
             with own_page.during(Phase.COPYING_IN):
-                _convert(self._task, _is_movable, self._library.to_device)
+                _convert(self._task, _is_movable, self._on_entering)
                 self._library.mark()()
             self.transfer_in += time.perf_counter() - began
+
+    def _on_entering(self, array: NDArray[Any]) -> Any:
+        """Return an array on the device that the task may change."""
+        part = part_of(array) if self.residents.budget else None
+        known = None if part is None else self.residents.look(_key(part, array))
+        if known is not None:
+            return self._with_room(self._library.copied, known)
+        copy = self._with_room(self._library.to_device, array)
+        self.bytes_in += array.nbytes
+        if part is not None and self.residents.fits(array.nbytes):
+            kept = self._library.copied(copy)
+            self.residents.keep(_key(part, array), kept, array.nbytes)
+        return copy
+
+    def _with_room(self, copy: Callable[[Any], Any], array: Any) -> Any:
+        """Copy an array, without the copies that stay if the device lacks memory."""
+        try:
+            return copy(array)
+        except self._library.memory_errors:
+            if not self.residents.drop():
+                raise
+            self._library.trim()
+            return copy(array)
+
+    def _finish(self) -> None:
+        """Move the arrays out; the results among them are final, and stay on the device."""
+        attributes = vars(self._task)
+        names = [name for name in self._task.result_names if name in attributes]
+        self.continue_on_device()
+        computed = {name: attributes[name] for name in names}
+        self._move_out()
+        for name, array in computed.items():
+            host = attributes[name]
+            if _is_movable(host) and host.flags.writeable:
+                self._frozen.freeze(host)
+                if self._library.moves:
+                    fresh = FreshResult(host, array, host.nbytes, place_of(host))
+                    self.residents.add_fresh(fresh)
 
     def _move_out(self) -> None:
         self.continue_on_device()
@@ -385,6 +460,11 @@ class ArrayDevice(CpuDevice):
 
 
 # ---------------------------------------------------------------- attributes
+
+
+def _key(part: FilePart, array: NDArray[Any]) -> Hashable:
+    """Return what determines a copy: other arrays may show the same bytes."""
+    return part, array.dtype.str, array.shape
 
 
 def _is_movable(value: Any) -> bool:

@@ -8,6 +8,7 @@ from libtask.messages.base import (
     MAX_NAMES,
     MAX_REPORTS,
     PROTOCOL,
+    Amount,
     Message,
     Name,
     NameText,
@@ -54,6 +55,8 @@ class Registered(Message, frozen=True):
     """Target interval between checkpoints."""
     snapshots: SnapshotSettings = SnapshotSettings()
     """Worker: when to write snapshots."""
+    resident_share: Amount = 0.0
+    """Worker: share of a device's memory for what stays there for the next task."""
     log_bytes: int = 64 << 20
     """Launcher: maximum bytes of a worker's log on disk; 0: unlimited."""
     processes: int = 0

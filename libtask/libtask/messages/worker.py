@@ -149,6 +149,12 @@ class TakeSnapshot(Message, frozen=True):
     epoch: Whole
 
 
+class DropResidents(Message, frozen=True):
+    """Free what stays on a resource for the next task: another process is given it."""
+
+    resource: str
+
+
 class DropSnapshots(Message, frozen=True):
     """Launcher: remove the snapshots of tasks that have ended."""
 
@@ -384,6 +390,7 @@ ToWorker = (
     | Recall
     | Retire
     | TakeSnapshot
+    | DropResidents
     | DropSnapshots
     | DropAttachments
     | DropResults

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from libtask.faultpoints import reach
 from libtask.messages import (
     Abort,
+    DropResidents,
     Preempt,
     Progress,
     Signal,
@@ -24,6 +25,8 @@ from libtask.worker.execution import NANOSECONDS, Measures, StopRequest
 from libtask.worker.snapshot_writer import no_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from libtask.messages import FromDaemon
     from libtask.worker.execution import Execution, RunCheckpoint
     from libtask.worker.link import Link
@@ -50,6 +53,7 @@ class CheckpointHook:
         output: the output of its segment.
         current: its snapshots; None: it has none.
         part_granule: see `Task.part_granule`.
+        give_way: frees what stays on a resource for the next task.
 
     """
 
@@ -61,9 +65,11 @@ class CheckpointHook:
         output: SegmentOutput,
         current: TaskSnapshots | None = None,
         part_granule: int = 1,
+        give_way: Callable[[str], None] = lambda _resource: None,
     ) -> None:
         self._link = link
         self._part_granule = part_granule
+        self._give_way = give_way
         self._snapshots = current
         self._output = output
         self._task = task
@@ -136,6 +142,8 @@ class CheckpointHook:
                 self._want_snapshot(message)
             case Split():
                 self._give_strips(message)
+            case DropResidents():
+                self._give_way(message.resource)
             case Signal():
                 self._signal_command(message)
             case Preempt():

@@ -84,6 +84,23 @@ class DeviceCache:
             device = self._open[key] = open_device(spec, libraries)
         return device
 
+    def give_way(self, resource: str) -> None:
+        """Free what stays on a resource for the next task: another process is given it."""
+        for device in self._open.values():
+            if device.spec.name == resource:
+                device.give_way()
+
+    def drop_residents(self, *, emulated: bool = False) -> None:
+        """Free what stays for the next task on any device.
+
+        Args:
+            emulated: only on emulated devices, where it takes up this process's memory.
+
+        """
+        for device in self._open.values():
+            if device.spec.emulated or not emulated:
+                device.give_way()
+
     def note_failure(self, spec: DeviceSpec, error: BaseException) -> None:
         """Close a failed device, so that the next task opens it again."""
         if isinstance(error, DeviceError) and not isinstance(error, ProgramError):

@@ -202,7 +202,7 @@ class Execution:
         self._check: Callable[[RunCheckpoint], str] = getattr(
             task, "check", _no_complaint
         )
-        self._device = device
+        self.device = device
         self._watch = watch
         self._pipelined = device.pipelined and checkpoint.total is not None
         self._in_flight: tuple[Callable[[], None], int] | None = None
@@ -228,7 +228,7 @@ class Execution:
         self._accounted_ns = began_ns
         own_page.enter(Phase.SETTING_UP)
         self._take_compiled_ns()
-        generator: Any = self._start(self._task, self._device, self.checkpoint)
+        generator: Any = self._start(self._task, self.device, self.checkpoint)
         if not hasattr(generator, "throw"):
             raise TaskFailedError(
                 f"the implementation {_name(self._start)} is not a generator; "
@@ -259,7 +259,7 @@ class Execution:
         """
         self._paused = True
         self._finish_in_flight()
-        self._device.refresh()
+        self.device.refresh()
         self._validate()
         return self.checkpoint.record()
 
@@ -304,7 +304,7 @@ class Execution:
                 self.checkpoint.compiled_before_ns,
             )
             self.measures.compiling_ns += self._compiled_ns - before
-        copied = self._device.transfer_in - self._copied_before[0]
+        copied = self.device.transfer_in - self._copied_before[0]
         waited = (loop_began_ns - began_ns) / NANOSECONDS
         self.measures.transfer_in = copied
         self.measures.set_up = max(0.0, waited - copied)
@@ -327,7 +327,7 @@ class Execution:
                 "draw one from checkpoint.strips() before each `yield`"
             )
         checkpoint.drawn_iterations = 0
-        mark = self._device.mark()
+        mark = self.device.mark()
         if self._pipelined:
             self._finish_in_flight()
             self._in_flight = (mark, iterations)
@@ -399,21 +399,21 @@ class Execution:
         """
         complaint = self._check(self.checkpoint)
         if complaint:
-            name = self._device.spec.name
+            name = self.device.spec.name
             raise DeviceError(f"{name}: computes wrong numbers: {complaint}")
 
     def _account_last_strip(self, began_ns: int) -> None:
         """Account for the last strip of an app that returned without a yield."""
         if not self.measures.first_strip_at_ns:
             self._note_first_strip(began_ns)
-        self._device.mark()()
+        self.device.mark()()
         self._account(self.checkpoint.drawn_iterations)
         self.checkpoint.drawn_iterations = 0
 
     def _note_transfers(self) -> None:
         copied_in, copied_out = self._copied_before
-        self.measures.transfer_in = self._device.transfer_in - copied_in
-        self.measures.transfer_out = self._device.transfer_out - copied_out
+        self.measures.transfer_in = self.device.transfer_in - copied_in
+        self.measures.transfer_out = self.device.transfer_out - copied_out
 
 
 def _end_without_copies(generator: Any) -> None:

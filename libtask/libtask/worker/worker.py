@@ -28,11 +28,13 @@ from libtask.documents import ALL_CORES
 from libtask.endpoint import launcher_folder
 from libtask.errors import DeviceError, TaskFailedError
 from libtask.faultpoints import reach
+from libtask.file_parts import recorded
 from libtask.inputs import put_in
 from libtask.messages import (
     RESULT_INLINE,
     Abort,
     Aborted,
+    DropResidents,
     Error,
     Failed,
     Finished,
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
 
     from libtask.devices import Device
     from libtask.messages import FromDaemon, Message, PartResult
-    from libtask.task import Task
+    from libtask.task import Implementation, Task
     from libtask.worker.execution import Outcome
     from libtask.worker.imported_code import ImportedCode
     from libtask.worker.options import WorkerOptions
@@ -91,6 +93,8 @@ NEWS_PATIENCE = 86_400.0
 exists; without the folder no hetd can return."""
 COMMAND = "command"
 """Name of the application whose tasks have an exit status."""
+RESIDENT_S = 60.0
+"""Seconds after a task for which an idle worker keeps what stays on its devices."""
 NO_STRIPS = Measures()
 """Measures of a segment that has not started to run; nothing writes to it."""
 
@@ -134,6 +138,7 @@ class Worker:
         self._leaving = False
         self._folder = Folder()
         self._devices = DeviceCache()
+        self._last_task_at = self._now()
         self._output = SegmentOutput(options.log)
         self._measures = NO_STRIPS
         self._lifetime = Lifetime(options)
@@ -157,8 +162,11 @@ class Worker:
                 if message is None:
                     self._leaving = self._is_unneeded()
                     self._park_if_memory_is_low()
+                    self._drop_old_residents()
                 elif self._is_outdated_for(message):
                     self._leaving = True
+                elif isinstance(message, DropResidents):
+                    self._devices.give_way(message.resource)
                 else:
                     self._handle(message)
             # hetd assigns commands that arrived meanwhile to another worker.
@@ -173,6 +181,8 @@ class Worker:
 
     def _registration(self) -> list[Message]:
         task, epoch = self._pending_task()
+        # a new hetd does not know what stays on the devices
+        self._devices.drop_residents()
         hello = Register(
             role="worker",
             pid=os.getpid(),
@@ -252,6 +262,8 @@ class Worker:
         self._measures = NO_STRIPS
         spec = order.spec or (self._loaded.spec if self._loaded else None)
         limit = spec.memory_bytes if spec else 0
+        if limit:
+            self._devices.drop_residents(emulated=True)
         own_page.limit_memory(limit)
         self._limit_memory(limit)
         own_page.begin(order.task, order.epoch, self._output.start, phase)
@@ -319,6 +331,19 @@ class Worker:
             if needs_device
             else NullDevice(order.device)
         )
+        device.begin(self._resident_share())
+        try:
+            self._execute_on(device, implementation, loaded, order)
+        finally:
+            device.withdraw()
+
+    def _execute_on(
+        self,
+        device: Device,
+        implementation: Implementation,
+        loaded: LoadedTask,
+        order: Run,
+    ) -> None:
         checkpoint = self._checkpoint(loaded, order)
         hook = CheckpointHook(
             self._link,
@@ -327,6 +352,7 @@ class Worker:
             self._output,
             self._snapshot_writer.current,
             loaded.app.part_granule() if loaded.spec.parallel else 1,
+            self._devices.give_way,
         )
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures
@@ -344,11 +370,17 @@ class Worker:
             self._runs_on = ""
             hook.leave()
         if isinstance(outcome, Completed) and _is_shared(loaded, checkpoint):
+            device.withdraw()  # parts compute some of its results
             # strips given up in this segment are in no piece
             is_whole = checkpoint.limit == order.limit
             self._end_share(loaded, execution, order.pieces if is_whole else [])
         else:
             self._report(loaded, execution, outcome, hook)
+
+    def _resident_share(self) -> float:
+        """Return the share of a device's memory for what stays there for the next task."""
+        welcome = self._link.welcome
+        return welcome.resident_share if welcome and not self._options.own else 0.0
 
     def _checkpoint(self, loaded: LoadedTask, order: Run) -> RunCheckpoint:
         """Return the checkpoint at which the task continues, with its strip sizer."""
@@ -367,6 +399,11 @@ class Worker:
         checkpoint = RunCheckpoint(loaded.record, sizer, context)
         checkpoint.limit = order.limit
         return checkpoint
+
+    def _drop_old_residents(self) -> None:
+        """Free what stays on devices after a while without a task."""
+        if self._now() - self._last_task_at > RESIDENT_S:
+            self._devices.drop_residents()
 
     def _report(
         self,
@@ -412,7 +449,13 @@ class Worker:
 
     def _finish(self, loaded: LoadedTask, execution: Execution) -> None:
         own_page.enter(Phase.SAVING)
-        kept = self._encoded(loaded, loaded.app.save(execution.checkpoint))
+        with recorded() as written:
+            result = loaded.app.save(execution.checkpoint)
+            # read-only arrays would be read-only for the next task, too
+            execution.device.thaw()
+            kept = self._encoded(loaded, result)
+            execution.device.keep_results(written)
+            del result
         for warning in kept.warnings:
             sys.stderr.write(f"libtask: {warning}\n")
         finished = Finished(
@@ -507,6 +550,7 @@ class Worker:
     def _unload(self) -> None:
         """Drop the task and all references to its arrays."""
         own_page.enter(Phase.IDLE)
+        self._last_task_at = self._now()
         self._loaded = None
         self._snapshot_writer.let_go()
 
