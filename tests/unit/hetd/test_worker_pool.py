@@ -498,3 +498,99 @@ def test_a_worker_of_an_earlier_daemon_serves_tasks_of_its_origin(pool: Pool) ->
     pool.send(1, a_run(1))
 
     assert pool.sent.to(f"6-1@{USER}", m.Run) == [a_run(1)]
+
+
+# ---------------------------------------------------------------- results on devices
+
+
+def two_users(pool: Pool) -> None:
+    for uid in (USER, OTHER):
+        pool.launcher(uid)
+        pool.come("a", uid)
+    pool.come("b")
+
+
+def test_a_task_gets_the_worker_that_may_hold_its_inputs(pool: Pool) -> None:
+    two_users(pool)
+    for task in (1, 2):
+        pool.bind(task, USER, 1)
+        pool.occupy(task, f"gpu{task}")
+    holder, last = pool.worker_of(1), pool.worker_of(2)
+    for task in (1, 2):
+        pool.release(task)
+
+    pool.bind(3, USER, 1, inputs=[1])
+    pool.bind(4, OTHER, 1, inputs=[1])
+
+    assert pool.worker_of(3) is holder is not last
+    other = pool.worker_of(4)
+    assert other is not None
+    assert other.uid == OTHER
+
+
+def test_a_device_is_given_to_one_process_after_another(pool: Pool) -> None:
+    two_users(pool)
+    pool.bind(1, USER, 1)
+    pool.occupy(1, "gpu0")
+    (mine,) = {pool.worker_of(1)}
+    assert mine is not None
+    pool.release(1)
+    pool.bind(2, USER, 1, inputs=[1])
+    pool.occupy(2, "gpu0")
+    pool.release(2)
+    assert pool.sent.to(mine.name, m.DropResidents) == []
+
+    pool.bind(3, OTHER, 1)
+    pool.occupy(3, "gpu1")
+    assert pool.sent.messages == []
+    pool.occupy(3, "gpu0")
+
+    assert pool.sent.messages == [(f"{mine.name}@{USER}", m.DropResidents("gpu0"))]
+    pool.sent.messages.clear()
+    pool.occupy(3, "gpu0")  # again: nothing is left there
+    assert pool.sent.messages == []
+
+
+def test_a_process_that_computes_beside_another_is_told_each_time(pool: Pool) -> None:
+    two_users(pool)
+    pool.bind(1, USER, 1)
+    pool.occupy(1, "gpu0")
+    mine = pool.worker_of(1)
+    assert mine is not None
+
+    for task in (2, 3):
+        pool.bind(task, OTHER, 1)
+        pool.occupy(task, "gpu0")
+        pool.release(task)
+
+    order = (f"{mine.name}@{USER}", m.DropResidents("gpu0"))
+    assert pool.sent.messages == [order, order]
+
+
+def test_a_worker_that_comes_later_holds_the_device(pool: Pool) -> None:
+    pool.launcher()
+    pool.bind(1, USER, 1)
+    pool.occupy(1, "gpu0")
+    pool.come("7-1")
+    pool.release(1)
+    pool.launcher(OTHER)
+    pool.come("o", OTHER)
+
+    pool.bind(2, OTHER, 1)
+    pool.occupy(2, "gpu0")
+
+    assert pool.sent.messages[-1] == (f"7-1@{USER}", m.DropResidents("gpu0"))
+
+
+def test_a_worker_that_left_holds_nothing(pool: Pool) -> None:
+    two_users(pool)
+    pool.bind(1, USER, 1)
+    pool.occupy(1, "gpu0")
+    (mine,) = {pool.worker_of(1)}
+    assert mine is not None
+    pool.worker_left(USER, mine.name)
+
+    pool.bind(2, OTHER, 1)
+    pool.occupy(2, "gpu0")
+
+    assert pool.sent.messages == []

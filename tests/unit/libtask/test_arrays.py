@@ -18,7 +18,9 @@ from libtask.errors import (
     InputError,
     TaskFailedError,
 )
+from libtask.file_parts import recorded
 from libtask.messages import CheckpointRecord, DeviceSpec
+from libtask.pickles import LEAST, pickled, unpickled, write_pickled
 from libtask.snapshots.state import pack
 from libtask.task import Task
 from libtask.worker.execution import Completed, Execution, Stopped, StopRequest
@@ -26,6 +28,7 @@ from unit.recorded_execution import demand_at, go_on, strips_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from libtask.worker.execution import CheckpointCallback, Outcome
 
@@ -293,3 +296,79 @@ def test_one_implementation_serves_the_kinds_it_is_declared_for() -> None:
 def test_kinds_without_an_array_library_are_refused(kinds: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="one kind of device, or cpu and gpu"):
         Walk.on(*kinds)
+
+
+# ---------------------------------------------------------------- results that stay
+
+
+@dataclass
+class Scaling(Task):
+    """Doubles an array that it takes, and keeps the result on the device."""
+
+    values: Any
+    result_names = ("doubled",)
+
+    def load(self) -> None:
+        self.doubled = self.values
+
+    def total(self) -> int:
+        return 1
+
+
+@Scaling.on("cpu", "gpu")
+def scale(task: Any, _device: Any, checkpoint: Any) -> Iterator[None]:
+    for _ in checkpoint.strips():
+        task.values *= 2.0  # in place, also where a copy stays
+        task.doubled = task.values + 0.0
+        yield
+
+
+def scaled(device: ArrayDevice, path: Path, spec: DeviceSpec = GPU) -> Any:
+    """Double the array in a file; write the result there, as a worker does."""
+    with path.open("rb") as file:
+        task = Scaling(unpickled(file, path))
+    task.load()
+    device.begin(0.5)
+    implementation = Scaling.implementations[spec.kind]
+    assert Execution(implementation, task, device, strips_of_one(1), go_on).run() == (
+        Completed()
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        task.doubled[0] = 1
+    device.thaw()
+    with recorded() as written:
+        write_pickled(path, pickled(task.doubled))
+        device.keep_results(written)
+    device.withdraw()
+    return task.doubled
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_result_is_not_copied_to_the_device_that_computed_it(
+    library: str, tmp_path: Path
+) -> None:
+    values, path = np.arange(float(LEAST)), tmp_path / "result"
+    write_pickled(path, pickled(values))
+    device = ArrayDevice(GPU, (library,))
+
+    for factor in (2, 4, 8):
+        np.testing.assert_array_equal(scaled(device, path), factor * values)
+
+    assert device.bytes_in == values.nbytes
+    # the result and the attribute that began as the same array
+    assert device.residents.found == 2 * values.nbytes
+    device.close()
+    np.testing.assert_array_equal(scaled(device, path), 16 * values)
+    assert device.bytes_in == 2 * values.nbytes
+
+
+def test_on_the_cpu_a_result_is_the_array_itself(tmp_path: Path) -> None:
+    values, path = np.arange(float(LEAST)), tmp_path / "result"
+    write_pickled(path, pickled(values))
+    device = ArrayDevice(CPU, ())
+
+    for factor in (2, 4):
+        result = scaled(device, path, CPU)
+        np.testing.assert_array_equal(result, factor * values)
+
+    assert (device.bytes_in, device.residents.bytes) == (0, 0)
