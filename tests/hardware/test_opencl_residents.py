@@ -182,7 +182,7 @@ class Short:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failures = 0
         self._buffer = pyopencl.Buffer
-        monkeypatch.setattr(opencl.pyopencl, "Buffer", self.allocate)
+        monkeypatch.setattr(pyopencl, "Buffer", self.allocate)
         monkeypatch.setattr(opencl, "MEMORY_PAUSE_S", 0.0)
 
     def allocate(self, *arguments: Any) -> Any:

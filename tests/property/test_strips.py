@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libtask.checkpoint import StripSizer
+from libtask.devices.residents import ResultsOnHost
 from libtask.messages import CheckpointRecord, DeviceSpec
 from libtask.worker.execution import (
     Abandoned,
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 INTERVALS_NS = st.sampled_from([1, 1_000, 1_000_000, 10**15])
 
 
-class LazyDevice:
+class LazyDevice(ResultsOnHost):
     """Computes on copies, and a strip only when it is waited for; as bad as it gets."""
 
     copies_out = None
 
     def __init__(self, *, pipelined: bool) -> None:
+        super().__init__()
         self.spec = DeviceSpec("lazy", "gpu")
         self.pipelined = pipelined
         self.transfer_in = 0.0

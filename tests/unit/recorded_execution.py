@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from libtask.checkpoint import StripSizer
+from libtask.devices.residents import ResultsOnHost
 from libtask.errors import DeviceError
 from libtask.messages import CheckpointRecord, DeviceSpec
 from libtask.worker.execution import Execution, RunCheckpoint, StopRequest
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
     from libtask.worker.execution import CheckpointCallback
 
 
-class RecordingDevice:
+class RecordingDevice(ResultsOnHost):
     """A device that writes down what is asked of it, in order."""
 
     copies_out = None
 
     def __init__(self, *, pipelined: bool = False) -> None:
+        super().__init__()
         self.spec = DeviceSpec("recorder", "cpu")
         self.pipelined = pipelined
         self.transfer_in = 0.0

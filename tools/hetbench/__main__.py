@@ -31,6 +31,7 @@ BENCHES = {
     "estimates": "expected times of sizes never measured, against what they take",
     "graphs": "10,000 tasks with dependencies: submitting, decisions; chains of calls",
     "passing": "chains of calls that pass an array of 64 MiB on",
+    "residents": "chains of calls on one device: results stay there or are copied",
     "crowds": "policies beside programs that are not ours",
     "simulator": "events a second",
     "mapping": "decisions with deadlines: 1,000 waiting tasks, 16 machines",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from libtask.arrays import COMPATIBILITY, is_importable
 from libtask.devices.cpu import CpuDevice
-from libtask.devices.residents import EMULATED_BUDGET, FreshResult, Residents
+from libtask.devices.residents import EMULATED_BUDGET, FreshResult
 from libtask.errors import DeviceError, DeviceMemoryError, InputError
 from libtask.file_parts import part_of, place_of
 from libtask.phase import Phase, own_page
@@ -311,7 +311,6 @@ class ArrayDevice(CpuDevice):
         self._library = open_library(spec, names)
         self.xp = self._library.xp
         self.pipelined = self._library.asynchronous
-        self.residents = Residents()
         self._task: Any = None
         self._on_device: dict[str, Any] | None = None
         """The attributes with the device's arrays while the task has copies; None: it has

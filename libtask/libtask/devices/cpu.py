@@ -19,18 +19,17 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from libtask.devices.residents import FrozenArrays, Residents
+from libtask.devices.residents import ResultsOnHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from libtask.devices.residents import Written
     from libtask.messages import DeviceSpec
 
 
-class CpuDevice:
+class CpuDevice(ResultsOnHost):
     """A number of threads of the CPU.
 
     The limits last until another budget is set: a worker runs one task at a time and
@@ -41,34 +40,18 @@ class CpuDevice:
     copies_out = None
 
     def __init__(self, spec: DeviceSpec) -> None:
+        super().__init__()
         self.spec = spec
         self.transfer_in = 0.0
         self.transfer_out = 0.0
-        self.bytes_in = 0
-        self.residents = Residents()
-        self._frozen = FrozenArrays()
         self._limited: set[str] = set()
         _choose_numba_layer()
         self._limit_threads()
-
-    def begin(self, share: float) -> None:
-        self._frozen.thaw()
 
     @contextmanager
     def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         self._limit_threads()
         yield arrays
-
-    @contextmanager
-    def results(
-        self,
-        *arrays: NDArray[Any],
-        copy_in: bool = True,
-    ) -> Iterator[tuple[Any, ...]]:
-        self._limit_threads()
-        yield arrays
-        for array in arrays:
-            self._frozen.freeze(array)
 
     @contextmanager
     def inputs(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -79,18 +62,6 @@ class CpuDevice:
     def scratch(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         self._limit_threads()
         yield arrays
-
-    def thaw(self) -> None:
-        self._frozen.thaw()
-
-    def withdraw(self) -> None:
-        self._frozen.thaw()
-
-    def keep_results(self, written: Written) -> None:
-        pass  # the arrays are the host's
-
-    def give_way(self) -> None:
-        pass  # the arrays are the host's
 
     def refresh(self) -> None:
         pass  # the arrays are already in place

@@ -10,27 +10,26 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from libtask.devices.residents import FrozenArrays, Residents
+from libtask.devices.residents import ResultsOnHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from libtask.devices.residents import Written
     from libtask.messages import DeviceSpec
 
 REMEMBERED_CALLS = 10_000
 """Maximum recorded calls: a worker may use one device for millions of strips."""
 
 
-class NullDevice:
+class NullDevice(ResultsOnHost):
     """Returns the host arrays themselves, and records the calls.
 
     Attributes:
         calls: names of the latest calls, oldest first: "resident", "leave resident",
-            "results", "leave results", "inputs", "leave inputs", "scratch",
-            "leave scratch", "refresh", "mark", "wait", "close".
+            "inputs", "leave inputs", "scratch", "leave scratch", "refresh", "mark", "wait",
+            "close".
 
     """
 
@@ -38,32 +37,16 @@ class NullDevice:
     copies_out = None
 
     def __init__(self, spec: DeviceSpec) -> None:
+        super().__init__()
         self.spec = spec
         self.transfer_in = 0.0
         self.transfer_out = 0.0
-        self.bytes_in = 0
-        self.residents = Residents()
-        self._frozen = FrozenArrays()
         self.calls: deque[str] = deque(maxlen=REMEMBERED_CALLS)
-
-    def begin(self, share: float) -> None:
-        self._frozen.thaw()
 
     @contextmanager
     def resident(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         with self._recorded("resident"):
             yield arrays
-
-    @contextmanager
-    def results(
-        self,
-        *arrays: NDArray[Any],
-        copy_in: bool = True,
-    ) -> Iterator[tuple[Any, ...]]:
-        with self._recorded("results"):
-            yield arrays
-        for array in arrays:
-            self._frozen.freeze(array)
 
     @contextmanager
     def inputs(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
@@ -74,18 +57,6 @@ class NullDevice:
     def scratch(self, *arrays: NDArray[Any]) -> Iterator[tuple[Any, ...]]:
         with self._recorded("scratch"):
             yield arrays
-
-    def thaw(self) -> None:
-        self._frozen.thaw()
-
-    def withdraw(self) -> None:
-        self._frozen.thaw()
-
-    def keep_results(self, written: Written) -> None:
-        pass  # the arrays are the host's
-
-    def give_way(self) -> None:
-        pass  # the arrays are the host's
 
     def refresh(self) -> None:
         self.calls.append("refresh")

@@ -12,11 +12,13 @@ Drivers' modules hold the copies: `opencl` buffers, `arrays` arrays of a library
 from __future__ import annotations
 
 import contextlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -190,3 +192,42 @@ class FrozenArrays:
             # a view cannot be writable where its base is not
             with contextlib.suppress(ValueError):
                 array.flags.writeable = True
+
+
+class ResultsOnHost:
+    """Base of devices that compute on the host's arrays: nothing has to stay elsewhere.
+
+    See `Device` for the methods.
+    """
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.residents = Residents()
+        self._frozen = FrozenArrays()
+
+    def begin(self, share: float) -> None:
+        del share
+        self._frozen.thaw()
+
+    def resident(self, *arrays: Any) -> AbstractContextManager[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    @contextmanager
+    def results(self, *arrays: Any, copy_in: bool = True) -> Iterator[tuple[Any, ...]]:
+        del copy_in
+        with self.resident(*arrays) as held:
+            yield held
+        for array in arrays:
+            self._frozen.freeze(array)
+
+    def thaw(self) -> None:
+        self._frozen.thaw()
+
+    def withdraw(self) -> None:
+        self._frozen.thaw()
+
+    def keep_results(self, written: Written) -> None:
+        pass
+
+    def give_way(self) -> None:
+        pass
