@@ -48,7 +48,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
+class ResultPart:
     """A range of bytes of a file with a result."""
 
     file: File
@@ -58,7 +58,7 @@ class FilePart:
 
 _mapped: weakref.WeakKeyDictionary[mmap.mmap, File] = weakref.WeakKeyDictionary()
 """The mapped files of this process, as long as an array refers to them."""
-_recorded: dict[tuple[int, int], FilePart] | None = None
+_recorded: dict[tuple[int, int], ResultPart] | None = None
 """(address, bytes) of buffers that were written -> their part; None: nobody asks."""
 
 
@@ -70,19 +70,19 @@ def note_mapped(mapped: mmap.mmap, file: File) -> None:
 def note_written(file: File, begin: int, buffer: memoryview) -> None:
     """Record that a file holds a buffer from `begin` on."""
     if _recorded is not None and "numpy" in sys.modules:
-        _recorded[_address(buffer), buffer.nbytes] = FilePart(
+        _recorded[_address(buffer), buffer.nbytes] = ResultPart(
             file, begin, buffer.nbytes
         )
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[dict[tuple[int, int], FilePart]]:
+def recorded() -> Iterator[dict[tuple[int, int], ResultPart]]:
     """Record which buffers are written to files in the block, by (address, bytes).
 
     The buffers have to outlive the block, so that no two have the same address.
     """
     global _recorded  # noqa: PLW0603  a worker runs one task at a time
-    written: dict[tuple[int, int], FilePart] = {}
+    written: dict[tuple[int, int], ResultPart] = {}
     _recorded = written
     try:
         yield written
@@ -90,7 +90,7 @@ def recorded() -> Iterator[dict[tuple[int, int], FilePart]]:
         _recorded = None
 
 
-def part_of(array: NDArray[Any]) -> FilePart | None:
+def part_of(array: NDArray[Any]) -> ResultPart | None:
     """Return the part of a file that an array certainly equals; None: there is none."""
     mapped = _mapping_of(array)
     file = None if mapped is None else _mapped.get(mapped)
@@ -99,7 +99,7 @@ def part_of(array: NDArray[Any]) -> FilePart | None:
     address = array.ctypes.data
     if array.nbytes == 0 or not is_unwritten(address, array.nbytes):
         return None
-    return FilePart(file, address - _address(memoryview(mapped)), array.nbytes)
+    return ResultPart(file, address - _address(memoryview(mapped)), array.nbytes)
 
 
 def place_of(array: NDArray[Any]) -> tuple[int, int]:

@@ -36,6 +36,7 @@ class Following(Task):
     def load(self) -> None:
         self.old = self.before["values"] if self.before else np.arange(VALUES)
         self.values = np.empty_like(self.old)
+        self.counts: dict[str, int] = {}
 
     def total(self) -> int:
         return 1

@@ -64,7 +64,7 @@ def run() -> list[dict[str, Any]]:
         other.executor("gpu") as second,
     ):
         ways = {
-            name: Way(executor)
+            name: DaemonChains(executor)
             for name, executor in zip(SHARES, (first, second), strict=True)
         }
         load = round(os.getloadavg()[0], 2)
@@ -78,7 +78,7 @@ def run() -> list[dict[str, Any]]:
     return [_row(name, way, load) for name, way in ways.items()]
 
 
-class Way:
+class DaemonChains:
     """The chains through one daemon.
 
     Attributes:
@@ -109,7 +109,7 @@ class Way:
         self.values.append(value)
 
 
-def _row(name: str, way: Way, load: float) -> dict[str, Any]:
+def _row(name: str, way: DaemonChains, load: float) -> dict[str, Any]:
     seconds = way.seconds[1:]
     return {
         "figure": f"a chain of {STEPS} calls on an emulated GPU, 64 MiB, {name}",

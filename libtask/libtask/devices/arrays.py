@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from libtask.devices.residents import Written
-    from libtask.file_parts import FilePart
+    from libtask.file_parts import ResultPart
     from libtask.messages import DeviceSpec
 
 NUMBERS = "biufc"
@@ -461,7 +461,7 @@ class ArrayDevice(CpuDevice):
 # ---------------------------------------------------------------- attributes
 
 
-def _key(part: FilePart, array: NDArray[Any]) -> Hashable:
+def _key(part: ResultPart, array: NDArray[Any]) -> Hashable:
     """Return what determines a copy: other arrays may show the same bytes."""
     return part, array.dtype.str, array.shape
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from libtask.devices.residents import Written
-    from libtask.file_parts import FilePart
+    from libtask.file_parts import ResultPart
     from libtask.messages import DeviceSpec
 
 Done = TypeVar("Done")
@@ -43,7 +43,7 @@ Arrays: TypeAlias = "tuple[NDArray[Any], ...]"
 Buffers: TypeAlias = "tuple[pyopencl.Buffer, ...]"
 MEMORY_RETRIES = 5
 MEMORY_PAUSE_S = 0.1
-"""Another process that was told to give its copies up needs until its next checkpoint."""
+"""Another process gives its copies up at its next checkpoint."""
 
 Doing = Literal["copying in", "copying out", "copying a snapshot out"]
 PHASES: dict[Doing, Phase] = {
@@ -143,7 +143,7 @@ class OpenCLDevice:
             yield tuple(held)
 
     def thaw(self) -> None:
-        """Make results writable again, as the task itself sees them no more."""
+        """Make results writable again: only the runtime sees them from now on."""
         self._frozen.thaw()
 
     def withdraw(self) -> None:
@@ -294,7 +294,7 @@ class OpenCLDevice:
                     time.sleep(MEMORY_PAUSE_S)
         return call()
 
-    def _part_of(self, array: NDArray[Any]) -> FilePart | None:
+    def _part_of(self, array: NDArray[Any]) -> ResultPart | None:
         return part_of(array) if self.residents.budget else None
 
     def _fill(self, buffers: Buffers, arrays: Arrays) -> None:
@@ -311,7 +311,7 @@ class OpenCLDevice:
         self._copy_in(missing)
 
     def _keep(
-        self, parts: Sequence[FilePart | None], held: list[pyopencl.Buffer]
+        self, parts: Sequence[ResultPart | None], held: list[pyopencl.Buffer]
     ) -> None:
         """Keep those buffers that equal a part of a file."""
         for part, buffer in zip(parts, tuple(held), strict=True):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from libtask.file_parts import FilePart
+    from libtask.file_parts import ResultPart
 
-    Written = Mapping[tuple[int, int], FilePart]
+    Written = Mapping[tuple[int, int], ResultPart]
     """(address, bytes) of arrays on the host -> their part of a file."""
 
 EMULATED_BUDGET = 512 << 20
@@ -128,7 +128,7 @@ class Residents:
     def keep_fresh(
         self,
         written: Written,
-        key: Callable[[FilePart, Any], Hashable] = lambda part, _array: part,
+        key: Callable[[ResultPart, Any], Hashable] = lambda part, _array: part,
     ) -> None:
         """Keep the copies of results that were written, and release the others.
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from libtask import file_parts
-from libtask.file_parts import FilePart, part_of, place_of, recorded
+from libtask.file_parts import ResultPart, part_of, place_of, recorded
 from libtask.pickles import LEAST, pickled, unpickled, write_pickled
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def written(path: Path, array: Any) -> FilePart:
+def written(path: Path, array: Any) -> ResultPart:
     with recorded() as parts:
         write_pickled(path, pickled({"before": b"x" * LEAST, "array": array}))
     return parts[place_of(array)]
@@ -41,7 +41,7 @@ def test_a_mapped_array_is_the_part_that_was_written(path: Path) -> None:
     assert part_of(array) == part
     assert part_of(array.reshape(-1).view(np.uint8)) == part
     (half,) = {part_of(array[1])}
-    assert half == FilePart(part.file, part.begin + part.bytes // 2, part.bytes // 2)
+    assert half == ResultPart(part.file, part.begin + part.bytes // 2, part.bytes // 2)
 
 
 def test_an_array_that_its_task_wrote_to_is_none(path: Path) -> None:

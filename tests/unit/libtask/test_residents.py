@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from libtask.devices.residents import FreshResult, FrozenArrays, Residents
-from libtask.file_parts import File, FilePart
+from libtask.file_parts import File, ResultPart
 
 FILE = File("a", 1, 2, 3)
 
@@ -73,7 +73,7 @@ def test_a_smaller_budget_drops_what_does_not_fit(kept: Kept) -> None:
 
 
 def test_results_stay_that_were_written_to_a_file(kept: Kept) -> None:
-    part = FilePart(FILE, 64, 10)
+    part = ResultPart(FILE, 64, 10)
     kept.add_fresh(fresh("written", 10, 1))
     kept.add_fresh(fresh("other", 10, 2))
 
