@@ -12,6 +12,7 @@ from libtask.apps import build, resolve
 from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.client.call import INLINE, Call, current_device
 from libtask.client.client import Client
+from libtask.devices.residents import ResultsOnHost
 from libtask.errors import InputError, RemoteTraceback
 from libtask.messages import (
     CheckpointRecord,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from libtask.client.executor import TaskExecutor
 
 
-class Device:
+class Device(ResultsOnHost):
     spec = DeviceSpec("cpu", "cpu")
 
 
