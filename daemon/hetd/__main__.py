@@ -144,7 +144,7 @@ def _serve(arguments: argparse.Namespace) -> None:
         router.self_test()
         parts = _assemble(ActiveConfig(config, origins), store, router, policy)
         runtime = parts.runtime
-        stack.callback(parts.devices.metering.close)
+        stack.callback(parts.devices.close)
         _restore(runtime)
         log.info("serving %s on %s", ", ".join(parts.devices.infos), router.path)
         poller = Poller(router.socket, store.wake_fd)

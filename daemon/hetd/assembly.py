@@ -14,7 +14,8 @@ from hetd.clock import SYSTEM_CLOCK
 from hetd.config import MIB, quotas
 from hetd.daemon import ShutdownDrain
 from hetd.devices.circuits import Circuits
-from hetd.devices.counters import CounterReader, find_sources
+from hetd.devices.counters.find import find_counters
+from hetd.devices.counters.reader import CounterReader
 from hetd.devices.health import Health
 from hetd.devices.measured_loads import MeasuredLoads
 from hetd.devices.metering import Metering
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetd.clock import Clock
-    from hetd.config import ActiveConfig, Config
+    from hetd.config import ActiveConfig, Config, ContentionTable
     from hetd.requests import Handler
     from hetd.store import Store
     from hetd.tasks.journal import Journal
@@ -112,7 +113,6 @@ def assemble(  # noqa: PLR0913, PLR0917  the parts of the daemon meet here
     value, timers = config.value, Timers(clock)
     scheduler = _scheduler(value, devices, policy, estimates, journal.first_epoch)
     system = scheduler.system
-    _read_counters(scheduler, timers, value.contention.every_s)
     known = _devices(value, devices, scheduler, journal, timers)
     watchdog = Watchdog(config, timers, known, system, journal, pool)
     commands = Commands(known.infos, system, journal, pool, watchdog)
@@ -161,15 +161,23 @@ def _devices(
         Metering(list(system.resources.values()), meters, timers),
         Circuits(system.breaker, journal, health, timers.clock),
         MeasuredLoads(config.contention, crowding.model if crowding else None, journal),
+        _counters(config.contention, devices, scheduler, timers),
     )
 
 
-def _read_counters(scheduler: Scheduler, timers: Timers, every_s: float) -> None:
+def _counters(
+    table: ContentionTable,
+    devices: Sequence[m.DeviceInfo],
+    scheduler: Scheduler,
+    timers: Timers,
+) -> CounterReader | None:
     """Read the counters of what resources share, where that is modelled."""
     crowding = scheduler.system.crowding
-    if crowding is not None:
-        sources = find_sources(crowding.model, os.cpu_count() or 1)
-        CounterReader(sources, scheduler, timers, every_s, timers.clock.now())
+    if crowding is None:
+        return None
+    cores, every_s = os.cpu_count() or 1, table.every_s
+    found = find_counters(crowding.model, devices, cores, every_s)
+    return CounterReader(found, scheduler, timers, every_s, timers.clock.now())
 
 
 def make_loop(parts: Parts, router: Router, store: Store, poller: Poller) -> Loop:

@@ -173,9 +173,10 @@ class SharedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Its name: memory, or any other."""
     kind: Literal["cores", "memory", "link", "slices", "bus", "network"]
-    """Its kind; hetd reads counters of `cores`."""
+    """Its kind; hetd reads counters of `cores`, `memory`, `link` and `slices`."""
     bytes_per_s: float | None = None
-    """Rate of a transfer that has a link, bus or network for itself."""
+    """Rate of a transfer that has a link, bus or network for itself; bandwidth of a memory,
+    without which counters of its traffic are not read."""
 
     def resource(self) -> SharedResource:
         """Return it as the scheduler knows it."""

@@ -46,7 +46,8 @@ class SharedResource:
     Attributes:
         kind: which of the `uses` of a processor it serves: `cores`, `memory`, `slices`;
             `link`, `bus` and `network` also carry inputs.
-        bytes_per_s: rate of a transfer that has it for itself; None: it carries none.
+        bytes_per_s: rate of a transfer that has it for itself; None: it carries none. Of
+            a memory: its bandwidth.
 
     """
 

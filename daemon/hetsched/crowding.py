@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.belief import belief_of
+from hetsched.belief import COUNTERS, belief_of
 from hetsched.contention import Loads, slowdown
 from hetsched.ids import Nanoseconds
 
@@ -172,7 +172,7 @@ class Crowding:
     def _by_counters(self, shared: str, now: Nanoseconds) -> float:
         own = self.demand[shared]
         sources = {source for name, source in self.evidence if name == shared}
-        if sources - {PROGRESS}:
+        if sources & COUNTERS.keys():
             return self.belief.slowdown(shared, own, now)
         return self.model.law(own)
 

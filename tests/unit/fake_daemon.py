@@ -12,6 +12,7 @@ from libtask.messages import (
     ConfigInfo,
     ConfigValue,
     Control,
+    CounterState,
     DeletedSamples,
     DeleteSamples,
     DeleteTasks,
@@ -198,7 +199,7 @@ def _plain_answer(message: Any) -> Message:
         return Error(number, "not-found", "no resource 'nowhere'")
     answers: dict[type, Message] = {
         Explain: Explained(number, getattr(message, "id", 0), "running", "runs"),
-        Devices: DeviceList(number, a_node(), [A_LOAD]),
+        Devices: DeviceList(number, a_node(), [A_LOAD], counters=SOME_COUNTERS),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
         Usage: UsageInfo(
@@ -264,6 +265,12 @@ A_LOAD = SharedLoad(
     slowdown=1.48,
     evidence=[LoadEvidence("offered", 1.5, 3, 2.0)],
 )
+
+
+SOME_COUNTERS = [
+    CounterState("/proc/stat", "cores", "offered", "unused"),
+    CounterState("/sys/fs/resctrl", "memory", "bandwidth", "missing", "not mounted"),
+]
 
 
 def a_node() -> list[DeviceInfo]:

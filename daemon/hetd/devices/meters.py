@@ -66,8 +66,8 @@ class Finder:
             return self._rapl()
         if spec.driver != "opencl" or spec.emulated or spec.kind != "gpu":
             return None
-        kind = _maker(spec.platform)
-        alike = [d for d in devices if _maker(d.spec.platform) == kind]
+        kind = maker_of(spec.platform)
+        alike = [d for d in devices if maker_of(d.spec.platform) == kind]
         return self._open_card(kind, alike.index(device))
 
     def _open_card(self, kind: str, number: int) -> Meter | None:
@@ -77,6 +77,7 @@ class Finder:
         return self._hwmon("amdgpu", number) if kind == "hwmon" else None
 
 
-def _maker(platform: str) -> str:
+def maker_of(platform: str) -> str:
+    """Return the kind of meter of an OpenCL platform's cards; empty: none is known."""
     name = platform.lower()
     return next((kind for start, kind in MAKERS.items() if name.startswith(start)), "")

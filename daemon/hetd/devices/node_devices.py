@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hetd.devices.circuits import Circuits
+    from hetd.devices.counters.reader import CounterReader
     from hetd.devices.health import Health
     from hetd.devices.measured_loads import MeasuredLoads
     from hetd.devices.metering import Metering
@@ -25,6 +26,7 @@ class NodeDevices:
         metering: the energy that they draw, and which tasks they run for it.
         circuits: which applications avoid which of them.
         loads: the loads that programs put on what they share.
+        counters: of what they share; None: nothing is declared to be shared.
 
     """
 
@@ -33,3 +35,10 @@ class NodeDevices:
     metering: Metering
     circuits: Circuits
     loads: MeasuredLoads
+    counters: CounterReader | None
+
+    def close(self) -> None:
+        """End what reads meters and counters."""
+        self.metering.close()
+        if self.counters is not None:
+            self.counters.close()

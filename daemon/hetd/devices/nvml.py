@@ -7,16 +7,13 @@ and never waits. When the child ends, the meter is lost.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hetd.devices.child_lines import ChildError, ChildLines
 from hetd.devices.meter import MeterError
 
 if TYPE_CHECKING:
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 CHILD = (sys.executable, "-m", "hetd.devices.nvml_child")
 FIRST_S = 10.0
 """Limit for the first reading: drivers initialise cards."""
-PIECE = 1 << 16
 
 
 class NvmlFeed:
@@ -44,16 +40,9 @@ class NvmlFeed:
         self, command: Sequence[str] = CHILD, first_s: float = FIRST_S
     ) -> None:
         try:
-            self._child = subprocess.Popen(  # noqa: S603  our own interpreter and module
-                command,
-                stdin=subprocess.PIPE,  # closed with us: then the child ends
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError as error:
+            self.lines = ChildLines(command)
+        except ChildError as error:
             raise MeterError(f"NVML: {error}") from error
-        self._pipe = self._open_pipe()
-        self._rest = b""
         self._cards: list[float] = []
         self._users = 0
         self._await_first(first_s)
@@ -83,20 +72,7 @@ class NvmlFeed:
 
     def end(self) -> None:
         """End the child."""
-        if self._child.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._child.stdin.close()
-        self._child.kill()
-        self._child.wait()
-        if self._child.stdout is not None:
-            self._child.stdout.close()
-
-    def _open_pipe(self) -> int:
-        if self._child.stdout is None:
-            raise MeterError("NVML: the child has no output")
-        descriptor = self._child.stdout.fileno()
-        os.set_blocking(descriptor, False)
-        return descriptor
+        self.lines.end()
 
     def _await_first(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -109,21 +85,17 @@ class NvmlFeed:
             raise
 
     def _await_piece(self, seconds: float) -> None:
-        ready, _, _ = select.select([self._pipe], [], [], max(seconds, 0.0))
-        if not ready:
+        if not self.lines.wait(seconds):
             raise MeterError("NVML: no reading in time")
 
     def _read(self) -> None:
         """Read the output of the child; the last complete line counts."""
         try:
-            piece = os.read(self._pipe, PIECE)
-        except BlockingIOError:
-            return
-        if not piece:
-            raise MeterError("NVML: the child that reads it has ended")
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if lines:
-            self._take(lines[-1])
+            line = self.lines.latest()
+        except ChildError as error:
+            raise MeterError(f"NVML: {error}") from error
+        if line is not None:
+            self._take(line)
 
     def _take(self, line: bytes) -> None:
         try:

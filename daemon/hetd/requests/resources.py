@@ -47,6 +47,7 @@ class ResourceRequests:
         self._metering = devices.metering
         self._circuits = devices.circuits
         self._health = devices.health
+        self._counters = devices.counters
         self._notes = notes
         self._rights = rights
 
@@ -56,6 +57,7 @@ class ResourceRequests:
             [self._device_info(peer, name) for name in self._devices],
             shared_loads(self._system.crowding, self._clock.now()),
             uses_belief(self._scheduler.policy),
+            [] if self._counters is None else self._counters.describe(),
         )
 
     def states(self) -> list[m.ResourceChanged]:

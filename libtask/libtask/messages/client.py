@@ -26,6 +26,7 @@ from libtask.messages.base import (
 from libtask.messages.records import (
     AvoidedPair,
     ConfigValue,
+    CounterState,
     DeviceInfo,
     LastOutput,
     LearnedLoad,
@@ -356,6 +357,8 @@ class DeviceList(Request, frozen=True):
     """The parts of the node that they share, with the believed load of other programs."""
     believed: bool = False
     """Whether the policy uses that, so that counters are read."""
+    counters: list[CounterState] = []
+    """The counters of what they share, and why some are not read."""
 
 
 class StatusInfo(Request, frozen=True):

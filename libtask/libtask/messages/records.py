@@ -555,6 +555,21 @@ class LoadEvidence(Record, frozen=True):
     age_s: float
 
 
+class CounterState(Record, frozen=True):
+    """A counter of a shared resource: whether it is read."""
+
+    source: str
+    """File or interface that it is read from."""
+    shared: str
+    """Shared resource; empty: it is not known which."""
+    counter: str
+    """What it shows: `bandwidth`, `offered`…; the belief takes in those that it knows."""
+    state: Literal["read", "starting", "unused", "missing"]
+    """`starting`: no value yet; `unused`: the policy does not use the belief."""
+    reason: str = ""
+    """Why it is missing."""
+
+
 class SharedLoad(Record, frozen=True):
     """A part of the node that several resources use; loads are shares of its capacity."""
 

@@ -52,6 +52,14 @@ def test_load_names_levels_and_what_they_are_known_by(daemon: FakeDaemon) -> Non
             ],
         }
     ]
+    assert found["counters"][1] == {
+        "source": "/sys/fs/resctrl",
+        "shared": "memory",
+        "counter": "bandwidth",
+        "state": "missing",
+        "reason": "not mounted",
+    }
+    assert "not read: not mounted" in printed
     assert "100%: 98%" in printed
     assert "0%: 2%" not in printed
     assert "offered 1.50 (2 s ago)" in printed

@@ -10,13 +10,10 @@ import pytest
 
 from hetd.clock import Clock
 from hetd.config import ContentionTable, read_config
-from hetd.devices.counters import (
-    SAMPLES,
-    CounterError,
-    CounterReader,
-    RunnableThreads,
-    WaitingForCores,
-)
+from hetd.devices.counters.cores import RunnableThreads, WaitingForCores
+from hetd.devices.counters.find import SAMPLES, FoundCounters
+from hetd.devices.counters.reader import CounterReader
+from hetd.devices.counters.source import CounterError, CounterName, MissingCounter
 from hetd.devices.sharing import make_model
 from hetd.timers import Timers
 from hetsched import events as e
@@ -160,13 +157,16 @@ def test_an_unknown_form_is_no_counter(tmp_path: Path, text: str) -> None:
 # ---------------------------------------------------------------- the rate
 
 
+ABSENT = MissingCounter(CounterName("card", "", "bandwidth"), "no card")
+A_SOURCE = ("file", "cores", "offered")
+
+
 class Source:
     """Shows a value, until it breaks."""
 
-    shared, counter = "cores", "offered"
-
     def __init__(self) -> None:
-        self.samples = 0
+        self.name = CounterName("file", "cores", "offered")
+        self.samples = self.rests = 0
         self.value: float | None = 1.5
 
     def sample(self, now: int) -> float | None:
@@ -174,6 +174,9 @@ class Source:
         if self.value is None:
             raise CounterError("gone")
         return self.value
+
+    def rest(self) -> None:
+        self.rests += 1
 
 
 class Node:
@@ -188,7 +191,9 @@ class Node:
         )
         self.timers = Timers()
         self.source = Source()
-        CounterReader([self.source], self.scheduler, self.timers, 2.0, 0)
+        self.reader = CounterReader(
+            FoundCounters([self.source], [ABSENT]), self.scheduler, self.timers, 2.0, 0
+        )
 
     def until(self, seconds: int) -> list[Event]:
         found: list[Event] = []
@@ -215,6 +220,7 @@ def test_no_counter_is_read_for_a_policy_without_belief() -> None:
 
     assert node.until(20) == []
     assert node.source.samples == 0
+    assert node.reader.describe()[0] == m.CounterState(*A_SOURCE, "unused")
 
 
 def test_a_counter_that_breaks_is_not_asked_again(
@@ -227,7 +233,39 @@ def test_a_counter_that_breaks_is_not_asked_again(
 
     assert node.until(20) == []
     assert node.source.samples == before + 1
-    assert "lost the counter offered of cores: gone" in caplog.text
+    assert "lost the counter offered from file: gone" in caplog.text
+    assert node.reader.describe()[-1] == m.CounterState(*A_SOURCE, "missing", "gone")
+
+
+def test_what_is_read_is_described_with_the_reasons_for_the_rest() -> None:
+    node = Node("contention-aware")
+    absent = m.CounterState("card", "", "bandwidth", "missing", "no card")
+
+    assert node.reader.describe() == [m.CounterState(*A_SOURCE, "starting"), absent]
+    node.until(3)
+    assert node.reader.describe() == [m.CounterState(*A_SOURCE, "read"), absent]
+
+
+def test_a_source_rests_while_the_policy_does_not_ask() -> None:
+    node = Node("contention-aware")
+    node.until(5)
+
+    node.scheduler.policy = make_policy("finish-time", {})
+    node.until(9)
+
+    assert node.source.rests
+    assert node.reader.describe()[0].state == "unused"
+
+
+def test_a_source_with_few_values_is_reported_when_there_are_two() -> None:
+    node = Node("contention-aware")
+    values = iter([1.0, *[None] * (2 * SAMPLES - 2), 2.0, *[None] * SAMPLES])
+    node.source.sample = lambda now: next(values)  # type: ignore[method-assign]
+
+    (found,) = node.until(7)
+
+    assert isinstance(found, e.CountersRead)
+    assert found.readings[0].mean == 1.5
 
 
 # ---------------------------------------------------------------- in the daemon

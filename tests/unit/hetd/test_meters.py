@@ -170,7 +170,7 @@ def test_a_child_that_ends_loses_the_meter() -> None:
     card = feed.card(0)
 
     _go_on(feed)
-    feed._child.wait()
+    feed.lines.process.wait()
     with pytest.raises(MeterError, match="has ended"):
         card.joules()
 
@@ -199,7 +199,7 @@ def test_a_card_that_is_not_there_says_so() -> None:
 
 
 def _go_on(feed: NvmlFeed) -> None:
-    pipe = feed._child.stdin
+    pipe = feed.lines.process.stdin
     assert pipe is not None
     pipe.write(b"\n")
     pipe.flush()

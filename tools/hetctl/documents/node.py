@@ -94,6 +94,16 @@ class SharedPart(TypedDict):
     evidence: list[EvidencePart]
 
 
+class CounterPart(TypedDict):
+    """A counter of a shared resource, and whether it is read."""
+
+    source: Annotated[str, Meta(description="file or interface that it is read from")]
+    shared: Annotated[str, Meta(description="empty: it is not known which")]
+    counter: str
+    state: Literal["read", "starting", "unused", "missing"]
+    reason: Annotated[str, Meta(description="why it is missing")]
+
+
 class NodeLoad(TypedDict):
     """The believed load of other programs: `devices --load`."""
 
@@ -102,6 +112,7 @@ class NodeLoad(TypedDict):
         bool, Meta(description="whether the policy uses it; else no counter is read")
     ]
     shared: list[SharedPart]
+    counters: list[CounterPart]
 
 
 class ResourceState(TypedDict):

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 from hetctl.output import emit, say, table
 
 if TYPE_CHECKING:
-    from hetctl.documents.node import NodeLoad, SharedPart
-    from libtask.messages import DeviceList, LoadEvidence, SharedLoad
+    from hetctl.documents.node import CounterPart, NodeLoad, SharedPart
+    from libtask.messages import CounterState, DeviceList, LoadEvidence, SharedLoad
 
 HEADINGS = ("shared", "used by", "own load", "others", "slowdown", "likely", "known by")
+COUNTERS = ("counters", "of", "counter", "state")
+STATES = {
+    "read": "read",
+    "starting": "no value yet",
+    "unused": "not used",
+    "missing": "not read",
+}
 NOTHING = "nothing is declared to be shared; see [contention] in hetd.toml"
 NOT_USED = "the policy does not use this: no counters are read"
 
@@ -24,6 +31,8 @@ def show_load(found: DeviceList, *, as_json: bool) -> None:
         say(NOTHING)
         return
     table(HEADINGS, [_row(each) for each in found.shared])
+    if found.counters:
+        table(COUNTERS, [_counter_row(each) for each in found.counters])
     if not found.believed:
         say(NOT_USED)
 
@@ -34,6 +43,7 @@ def load_document(found: DeviceList) -> NodeLoad:
         "format": "hetctl/load-1",
         "used": found.believed,
         "shared": [_part(each) for each in found.shared],
+        "counters": [_counter(each) for each in found.counters],
     }
 
 
@@ -59,6 +69,22 @@ def _part(each: SharedLoad) -> SharedPart:
             for one in each.evidence
         ],
     }
+
+
+def _counter(each: CounterState) -> CounterPart:
+    return {
+        "source": each.source,
+        "shared": each.shared,
+        "counter": each.counter,
+        "state": each.state,
+        "reason": each.reason,
+    }
+
+
+def _counter_row(each: CounterState) -> tuple[str, ...]:
+    state = STATES[each.state]
+    why = f"{state}: {each.reason}" if each.reason else state
+    return each.source, each.shared or "-", each.counter, why
 
 
 def _row(each: SharedLoad) -> tuple[str, ...]:

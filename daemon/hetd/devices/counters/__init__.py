@@ -1,0 +1,1 @@
+"""Counters of what the node's resources share: where they are read, and by whom."""
