@@ -212,6 +212,9 @@ def test_loads_of_co_runs_are_kept_shown_copied_and_forgotten(
     daemon.restart()
 
     assert daemon.client.learned_loads() == LOADS
+    (cores, memory) = daemon.client.type_loads(["heat/256"])[:2]
+    assert (cores.resource, cores.shared, cores.bound) == ("cpu", "cores", 1.0)
+    assert (memory.shared, memory.demand, memory.bound) == ("memory", 0.8, 0.65)
     listed = {each["app"]: each for each in models.json("list")["apps"]}
     assert (listed["blur"]["loads"], listed["blur"]["measurements"]) == (1, 0)
     shown = models.json("show", "blur")

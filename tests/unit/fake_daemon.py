@@ -50,6 +50,7 @@ from libtask.messages import (
     TaskInfo,
     TaskList,
     TaskSpec,
+    TypeLoad,
     Usage,
     UsageInfo,
     decode_to_daemon,
@@ -199,7 +200,16 @@ def _plain_answer(message: Any) -> Message:
         return Error(number, "not-found", "no resource 'nowhere'")
     answers: dict[type, Message] = {
         Explain: Explained(number, getattr(message, "id", 0), "running", "runs"),
-        Devices: DeviceList(number, a_node(), [A_LOAD], counters=SOME_COUNTERS),
+        Devices: DeviceList(
+            number,
+            a_node(),
+            [A_LOAD],
+            counters=SOME_COUNTERS,
+            loads=[
+                TypeLoad(each, "cpu", "cores", 0.8, 1.0)
+                for each in getattr(message, "types", [])
+            ],
+        ),
         Notes: NoteList(number, []),
         Models: ModelList(number, [Sample("heat/64", "cpu", 1.5)]),
         Usage: UsageInfo(

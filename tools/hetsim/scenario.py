@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FORMAT = "hetsim/scenario-1"
 
-ROUNDING = 1e-9
 
 Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
@@ -409,9 +408,6 @@ def _check_sharing(scenario: Scenario) -> None:
 def _check_loads_of_type(place: str, kind: TypeModel, shared: list[str]) -> None:
     _check_loads(f"{place}.load", kind.load, shared)
     _check_loads(f"{place}.bound", kind.bound, shared)
-    for name, bound in kind.bound.items():
-        if sum(bound.values()) > 1.0 + ROUNDING:
-            raise InputError(f"{place}.bound.{name}: more than 1 in all")
 
 
 def _check_loads(

@@ -15,7 +15,7 @@ from libtask import messages as m
 from libtask.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hetd.devices.node_devices import NodeDevices
     from hetd.requests.notes import NoteRequests
@@ -58,6 +58,7 @@ class ResourceRequests:
             shared_loads(self._system.crowding, self._clock.now()),
             uses_belief(self._scheduler.policy),
             [] if self._counters is None else self._counters.describe(),
+            loads_of(self._system.crowding, request.types, list(self._devices)),
         )
 
     def states(self) -> list[m.ResourceChanged]:
@@ -162,8 +163,23 @@ def shared_loads(crowding: Crowding | None, now: int) -> list[m.SharedLoad]:
                 for (which, source), each in crowding.evidence.items()
                 if which == name
             ],
+            shared.bytes_per_s,
         )
         for name, shared in model.shared.items()
+    ]
+
+
+def loads_of(
+    crowding: Crowding | None, types: Iterable[str], resources: Iterable[str]
+) -> list[m.TypeLoad]:
+    """Describe what tasks of some types are taken to load on each resource."""
+    if crowding is None:
+        return []
+    return [
+        m.TypeLoad(task_type, resource, load.shared, load.demand, load.bound)
+        for task_type in types
+        for resource in resources
+        for load in crowding.model.loads_of(task_type, resource)
     ]
 
 

@@ -39,6 +39,7 @@ from libtask.messages import (
     LONGEST_KEY,
     MAX_FRAME,
     MAX_TASKS,
+    MAX_TYPES,
     DeviceInfo,
     DeviceList,
     Estimated,
@@ -47,6 +48,7 @@ from libtask.messages import (
     TaskInfo,
     TaskList,
     TaskSpec,
+    TypeLoad,
     renumbered,
 )
 from libtask.task import Task
@@ -618,6 +620,15 @@ class Client(ControlRequests):
     def node_load(self) -> DeviceList:
         """Return the resources, and the believed load of other programs on what they share."""
         found: DeviceList = self._session.request(messages.Devices(request=0))
+        return found
+
+    def type_loads(self, types: Sequence[str]) -> list[TypeLoad]:
+        """Return what tasks of some types are taken to load of what the resources share."""
+        found: list[TypeLoad] = []
+        for begin in range(0, len(types), MAX_TYPES):
+            some = list(types[begin : begin + MAX_TYPES])
+            request = messages.Devices(request=0, types=some)
+            found += self._session.request(request).loads
         return found
 
     # ------------------------------------------------------------ life

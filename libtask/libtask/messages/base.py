@@ -35,6 +35,8 @@ MAX_SAMPLES = 1000
 """Measurements in one message."""
 MAX_LOADS = 256
 """Learned loads that a node keeps, and in one message."""
+MAX_TYPES = 16
+"""Task types in one question about their loads."""
 MAX_NAMES = 10_000
 """Names of workers or snapshots in one message of a launcher."""
 MAX_ATTACHMENTS = 8

@@ -13,6 +13,7 @@ from libtask.messages.base import (
     MAX_RESOURCES,
     MAX_SAMPLES,
     MAX_TASKS,
+    MAX_TYPES,
     Ids,
     Message,
     NameText,
@@ -40,6 +41,7 @@ from libtask.messages.records import (
     SharedLoad,
     TaskInfo,
     TaskSpec,
+    TypeLoad,
 )
 
 
@@ -198,6 +200,9 @@ class Subscribe(Request, frozen=True):
 
 class Devices(Request, frozen=True):
     """List the resources."""
+
+    types: Annotated[list[TypeText], entries(MAX_TYPES)] = []
+    """Task types whose loads on what the resources share are wanted."""
 
 
 class Policies(Change, frozen=True):
@@ -359,6 +364,8 @@ class DeviceList(Request, frozen=True):
     """Whether the policy uses that, so that counters are read."""
     counters: list[CounterState] = []
     """The counters of what they share, and why some are not read."""
+    loads: list[TypeLoad] = []
+    """What tasks of the types in the request are taken to load."""
 
 
 class StatusInfo(Request, frozen=True):

@@ -587,6 +587,21 @@ class SharedLoad(Record, frozen=True):
     slowdown: float
     """Expected slowdown of work that depends on it completely."""
     evidence: list[LoadEvidence] = []
+    bytes_per_s: float | None = None
+    """Rate of a transfer over it, or bandwidth of a memory; None: it is not known."""
+
+
+class TypeLoad(Record, frozen=True):
+    """What a task of a type is taken to load: declared, learned, or as usual there."""
+
+    type: str
+    resource: str
+    """Resource that it runs on."""
+    shared: str
+    demand: float
+    """Load that it offers to the shared resource; 1 is its capacity."""
+    bound: float
+    """Share of its time alone that depends on it."""
 
 
 class Prospect(Record, frozen=True):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetctl.export.contention import NodeContention
 from hetctl.export.lanes import laid_out, moves
-from libtask.messages import LastOutput, Segment
+from libtask.messages import LastOutput, ResultInput, Segment
 from unit.fake_daemon import FakeDaemon, a_node, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
-from unit.hetctl.typed_commands import document, text
+from unit.hetctl.typed_commands import complaint, document, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,6 +240,51 @@ def test_scenario_separates_tasks_with_different_times(
         {"cpu": None, "gpu0": 1.0},
     ]
     assert scenario.measured_makespan is None
+
+
+def test_scenario_with_what_the_node_shares(daemon: FakeDaemon, tmp_path: Path) -> None:
+    """Two tasks that ran one after the other would slow each other down side by side."""
+    from hetsim.scenario import read_scenario
+    from hetsim.simulate import simulate
+
+    times = [{"cpu": 4.0}, {"cpu": 2.0}]
+    fields: dict[str, Any] = {"submitted": 1000.0, "kinds": ["cpu"]}
+    daemon.tasks = {
+        number: a_task(number, expected=times[number % 2], **fields)
+        for number in (2, 4)
+    }
+    reads = [ResultInput(2, 1000)]
+    daemon.tasks[5] = a_task(5, expected=times[1], after=[2, 4], inputs=reads, **fields)
+    daemon.tasks[6] = a_task(6, expected=times[0], job="two steps", **fields)
+    path = tmp_path / "scenario.json"
+
+    text("trace", "--contention", "-o", str(path))
+
+    scenario = read_scenario(path)
+    assert scenario.shared[0].name == "cores"
+    assert scenario.resources[0].uses == {"cores": "cores"}
+    first, second = scenario.types
+    assert (second.name, second.load) == ("heat/64 #2", {"cpu": {"cores": 0.8}})
+    assert (first.output_bytes, second.output_bytes) == (1000, 0)
+    two, four, five, six = scenario.tasks
+    assert (two.actual_seconds, two.job, four.job) == (None, "job of 2", "job of 2")
+    assert [(each.source, each.bytes) for each in five.inputs or []] == [("2", 1000)]
+    assert (five.job, six.job) == ("job of 2", "two steps")
+    # four seconds alone, with a load of 0.8 each on the cores
+    ran = simulate(scenario, "affinity").tasks
+    assert ran[0].finish == pytest.approx(4.0 * 1.6)
+
+
+def test_contention_is_for_scenarios_of_nodes_that_declare_it(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = complaint("trace", "--format", "chrome", "--contention")
+    assert "not for --format chrome" in told
+
+    monkeypatch.setattr(
+        "hetctl.export.contention.contention_of", lambda *_: NodeContention([], [])
+    )
+    assert "nothing is declared to be shared" in complaint("trace", "--contention")
 
 
 def test_chrome_trace(daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -141,6 +141,12 @@ def draw_chart(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
     help="Output format: scenario for `hetsim run`, chrome for ui.perfetto.dev.",
 )
 @click.option(
+    "--contention",
+    is_flag=True,
+    help="With what the resources share, and the times that tasks are expected to take "
+    "alone instead of the measured ones.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -152,6 +158,7 @@ def trace_command(  # noqa: PLR0913  one argument an option
     *,
     selectors: tuple[str, ...],
     form: Literal["scenario", "chrome"],
+    contention: bool,
     output: Path | None,
     since: float | None,
     socket: Path | None,
@@ -161,9 +168,15 @@ def trace_command(  # noqa: PLR0913  one argument an option
 
     The output is always JSON.
     """
+    if contention and form == "chrome":
+        raise InputError("--contention is for scenarios, not for --format chrome")
     with connect(socket) as client:
         tasks = lately(client, selectors, since)
-        document = _trace_document(client, tasks, form)
+        document = (
+            _chrome_document(client, tasks)
+            if form == "chrome"
+            else _scenario_document(client, tasks, contended=contention)
+        )
     text = msgspec.json.format(
         msgspec.json.encode(document), indent=0 if as_json else 2
     )
@@ -175,17 +188,24 @@ def trace_command(  # noqa: PLR0913  one argument an option
         say(f"{output}: {_written(tasks, document)} written")
 
 
-def _trace_document(
-    client: Client, tasks: list[TaskInfo], form: Literal["scenario", "chrome"]
-) -> Mapping[str, Any]:
-    if form == "chrome":
-        from hetctl.export.perfetto import chrome_document
+def _chrome_document(client: Client, tasks: list[TaskInfo]) -> Mapping[str, Any]:
+    from hetctl.export.perfetto import chrome_document
 
-        since = min((info.submitted for info in tasks), default=now())
-        return chrome_document(tasks, client.devices(), now(), client.notes(since))
+    since = min((info.submitted for info in tasks), default=now())
+    return chrome_document(tasks, client.devices(), now(), client.notes(since))
+
+
+def _scenario_document(
+    client: Client, tasks: list[TaskInfo], *, contended: bool
+) -> Mapping[str, Any]:
+    from hetctl.export.contention import contention_of
     from hetctl.export.scenario import ScenarioWriter
 
-    writer = ScenarioWriter(client.devices(), client.models(), client.policy())
+    found = contention_of(client, tasks) if contended else None
+    if found is not None and not found.shared:
+        text = "nothing is declared to be shared; see [contention] in hetd.toml"
+        raise InputError(f"--contention: {text}")
+    writer = ScenarioWriter(client.devices(), client.models(), client.policy(), found)
     document = writer.document(tasks)
     for name in writer.unknown:
         say(f"left out {name}: none of its tasks completed without a move", err=True)

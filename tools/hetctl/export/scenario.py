@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hetctl.export.contention import jobs_of
 from libtask.errors import HetError
 from libtask.messages import ENDED, counted, migrations
 
 if TYPE_CHECKING:
+    from hetctl.export.contention import NodeContention
     from libtask.client.client import Client
     from libtask.messages import DeviceInfo, PolicyInfo, Sample, Segment, TaskInfo
 
@@ -35,6 +37,8 @@ class ScenarioWriter:
         devices: the resources of the node.
         models: the times that the scheduler expects.
         policy: the policy in force.
+        contention: what the resources share: the times are then those expected alone.
+            None: the times are those measured, and nothing is shared.
 
     Attributes:
         unknown: types that were left out because no execution time is known.
@@ -42,8 +46,13 @@ class ScenarioWriter:
     """
 
     def __init__(
-        self, devices: list[DeviceInfo], models: list[Sample], policy: PolicyInfo
+        self,
+        devices: list[DeviceInfo],
+        models: list[Sample],
+        policy: PolicyInfo,
+        contention: NodeContention | None = None,
     ) -> None:
+        self._contention = contention
         self._devices = devices
         self._links = {each.spec.name: each.link_bytes_per_s for each in devices}
         self._policy = policy
@@ -52,7 +61,8 @@ class ScenarioWriter:
 
     def document(self, tasks: list[TaskInfo]) -> dict[str, Any]:
         """Return the document."""
-        ordered = named_by_expectation(sorted(tasks, key=lambda info: info.id))
+        recorded = sorted(tasks, key=lambda info: info.id)
+        ordered = named_by_expectation(recorded)
         measured = whole_runs(ordered)
         by_type: dict[str, list[TaskInfo]] = {}
         for info in ordered:
@@ -61,7 +71,7 @@ class ScenarioWriter:
         self.unknown = [each["name"] for each in types if not _runs_anywhere(each)]
         kept = [info for info in ordered if info.type not in self.unknown]
         expected = {each["name"]: each["seconds"] for each in types}
-        return {
+        document = {
             "format": "hetsim/scenario-1",
             "policy": self._policy.name,
             "policy_parameters": self._policy.parameters,
@@ -70,6 +80,11 @@ class ScenarioWriter:
             "types": [each for each in types if _runs_anywhere(each)],
             "tasks": _tasks(kept, expected),
         }
+        if self._contention is not None:
+            _add_passed_data(document, kept)
+            names = {x.type: y.type for x, y in zip(ordered, recorded, strict=True)}
+            _add_contention(document, names, self._contention)
+        return document
 
     def _type(
         self, name: str, tasks: list[TaskInfo], measured: Measured
@@ -201,6 +216,43 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
     }
 
 
+def _add_contention(
+    document: dict[str, Any], names: dict[str, str], contention: NodeContention
+) -> None:
+    """Add what is shared and the loads of types, and leave out measured times.
+
+    Args:
+        document: the scenario.
+        names: type there -> type of the tasks.
+        contention: of the node.
+
+    """
+    document["shared"] = contention.document()
+    for resource in document["resources"]:
+        uses = contention.uses(resource["name"])
+        if uses:
+            # the cores are a shared resource: their slots need no sharing of their own
+            resource.update({"uses": uses, "sharing": None})
+    for kind in document["types"]:
+        kind.update(contention.load(names[kind["name"]]))
+    for task in document["tasks"]:
+        task.pop("actual_seconds", None)
+
+
+def _add_passed_data(document: dict[str, Any], kept: list[TaskInfo]) -> None:
+    """Add which results tasks read; a type's output is the largest that was read of it."""
+    present = {info.id: info.type for info in kept}
+    output = dict.fromkeys(present.values(), 0)
+    for info, task in zip(kept, document["tasks"], strict=True):
+        read = [each for each in info.inputs if each.task in present]
+        task["inputs"] = [{"from": str(x.task), "bytes": x.bytes} for x in read]
+        for each in read:
+            source = present[each.task]
+            output[source] = max(output[source], each.bytes)
+    for kind in document["types"]:
+        kind["output_bytes"] = output[kind["name"]]
+
+
 def _strips(info: TaskInfo) -> int:
     return max(1, sum(segment.strips for segment in info.segments))
 
@@ -210,7 +262,12 @@ def _tasks(
 ) -> list[dict[str, Any]]:
     origin = min((info.submitted for info in kept), default=0.0)
     present = {info.id for info in kept}
-    return [_task(info, origin, present, expected[info.type]) for info in kept]
+    jobs = jobs_of(kept)
+    found = [_task(info, origin, present, expected[info.type]) for info in kept]
+    for info, task in zip(kept, found, strict=True):
+        if info.id in jobs:
+            task["job"] = jobs[info.id]
+    return found
 
 
 def _task(
