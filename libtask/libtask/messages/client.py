@@ -365,7 +365,7 @@ class DeviceList(Request, frozen=True):
     counters: list[CounterState] = []
     """The counters of what they share, and why some are not read."""
     loads: list[TypeLoad] = []
-    """What tasks of the types in the request are taken to load."""
+    """Loads that tasks of the types in the request are taken to offer."""
 
 
 class StatusInfo(Request, frozen=True):

@@ -563,7 +563,7 @@ class CounterState(Record, frozen=True):
     shared: str
     """Shared resource; empty: it is not known which."""
     counter: str
-    """What it shows: `bandwidth`, `offered`…; the belief takes in those that it knows."""
+    """Name of its figure: `bandwidth`, `offered`…; the belief takes in those that it knows."""
     state: Literal["read", "starting", "unused", "missing"]
     """`starting`: no value yet; `unused`: the policy does not use the belief."""
     reason: str = ""
@@ -592,7 +592,7 @@ class SharedLoad(Record, frozen=True):
 
 
 class TypeLoad(Record, frozen=True):
-    """What a task of a type is taken to load: declared, learned, or as usual there."""
+    """A load that a task of a type is taken to offer: declared, learned, or as usual there."""
 
     type: str
     resource: str

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.devices.child_lines import ChildLines
-from hetd.devices.counters.child import Rate, Readers, print_values
+from hetd.devices.counters.child import GrowthRate, Readers, print_values
 from hetd.devices.counters.events import EventGroup, KernelEvents, Unit, numbers_in
 from hetd.devices.counters.find import LINK, SLICES, find_counters
 from hetd.devices.counters.from_child import (
@@ -261,7 +261,7 @@ def test_power_by_powercap_else_by_events(tmp_path: Path) -> None:
 
 
 def test_a_counter_that_went_backwards_has_no_rate() -> None:
-    rate = Rate()
+    rate = GrowthRate()
 
     found = [rate.of(total, now) for now, total in enumerate([10.0, 30.0, 5.0, 6.0])]
 

@@ -1,4 +1,4 @@
-"""What the tasks of a node share, for a scenario: with the loads that they are taken to offer.
+"""The shared resources of a node in a scenario, with the loads that tasks are taken to offer.
 
 The times of tasks are then those expected alone: measured ones hold the contention of the
 run already, and a simulation would count it twice.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeContention:
-    """What a node's resources share.
+    """The shared resources of a node, and the loads on them.
 
     Attributes:
         shared: the shared resources; empty: nothing is declared to be shared.

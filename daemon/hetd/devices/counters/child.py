@@ -1,4 +1,4 @@
-"""What the children that read counters have in common: they print values until the end.
+"""The common part of the children that read counters: they print values until the end.
 
 A line of JSON each time: `{"values": {"resctrl": 1.2e9}, "problems": {"perf": "…"}}`. A
 child ends when its standard input is closed, that is with its parent, or when nothing is
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    Opener = Callable[[], "Reader"]
+    Opener = Callable[[], "ValueReader"]
 
 LONGEST_PROBLEM = 200
 
 
-class Reader(Protocol):
+class ValueReader(Protocol):
     """Something that is read for one or several values."""
 
     def values(self, now: float) -> dict[str, float]:
@@ -43,7 +43,7 @@ class Readers:
     """
 
     def __init__(self, openers: Mapping[tuple[str, ...], Opener]) -> None:
-        self._readers: list[tuple[tuple[str, ...], Reader]] = []
+        self._readers: list[tuple[tuple[str, ...], ValueReader]] = []
         self.problems: dict[str, str] = {}
         for names, opener in openers.items():
             try:
@@ -107,7 +107,7 @@ def _say(document: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-class Rate:
+class GrowthRate:
     """The growth of a counter per second; None at first, and where it went backwards."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetd.devices.counters.child import Rate, Readers, print_values
+from hetd.devices.counters.child import GrowthRate, Readers, print_values
 from hetd.devices.counters.events import (
     CACHE_MISSES,
     CYCLES,
@@ -53,7 +53,7 @@ class CorePerformance:
         chosen = (CYCLES, INSTRUCTIONS, CACHE_MISSES)
         cpus = numbers_in(text_of(sys / "devices/system/cpu/online"))
         self._cores = [EventGroup(events, HARDWARE, chosen, cpu) for cpu in cpus]
-        self._misses = Rate()
+        self._misses = GrowthRate()
         self._before: tuple[float, float] | None = None
 
     def values(self, now: float) -> dict[str, float]:
@@ -86,7 +86,7 @@ class MemoryControllers:
                 self._events.append((group, scales))
         if not self._events:
             raise CounterError(f"{root}: no uncore_imc or amd_umc")
-        self._rate = Rate()
+        self._rate = GrowthRate()
 
     def values(self, now: float) -> dict[str, float]:
         total = sum(
@@ -137,7 +137,7 @@ class ResourceControl:
         self._root = sys / "fs/resctrl"
         if not self._files():
             raise CounterError(f"{self._root}: not mounted, or without mbm_total_bytes")
-        self._rate = Rate()
+        self._rate = GrowthRate()
         self._total()
 
     def values(self, now: float) -> dict[str, float]:
@@ -172,7 +172,7 @@ class Power:
                 self._meter = PowerUnit(sys, kernel or KernelEvents())
             except CounterError as other:
                 raise CounterError(f"{error}; power events: {other}") from other
-        self._rate = Rate()
+        self._rate = GrowthRate()
 
     def values(self, now: float) -> dict[str, float]:
         return _named("rapl", self._rate.of(self._meter.joules(), now))

@@ -18,7 +18,7 @@ class CounterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CounterName:
-    """What a counter is, and where it comes from.
+    """The identity of a counter, and the source that it is read from.
 
     Attributes:
         source: file or interface that it is read from, as users know it.
