@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from hetsim.arena.contest import Contest, Score
+from hetsim.arena.contest import Contest, Entrant, Errors, Score, hold
 from hetsim.arena.generator import draw, read_generator
 from hetsim.arena.losses import draw_again, first_difference
 from hetsim.arena.standing import Loss, Standing, standings_of
@@ -150,6 +151,25 @@ def test_contests_are_summed_up() -> None:
         most_moves=2,
         unfinished=0,
     )
+
+
+def test_wrong_times_and_unequal_strips_make_one_move_more_at_most() -> None:
+    def moves(errors: Errors) -> tuple[float, int]:
+        """Return the moves per task, and those of the task with most."""
+        scores = [
+            hold(seed, GENERATOR, [Entrant("finish-time")], errors).scores[
+                "finish-time"
+            ]
+            for seed in (7, 9, 10)
+        ]
+        return mean(s.moves for s in scores), max(s.most_moves for s in scores)
+
+    exact, most_exact = moves(Errors())
+    wrong, most = moves(Errors(noise=0.3, correct=True, strip_variation=1.0))
+
+    assert wrong <= exact + 1.0
+    assert max(most, most_exact) <= 6
+    assert most > 0
 
 
 def test_the_worst_are_saved_and_a_picture_is_drawn(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hetsim.arena.generator import draw, read_generator
 from hetsim.simulate import simulate
-from scenario_builders import a_node, a_scenario, a_type, run_trace
+from scenario_builders import a_node, a_scenario, a_type, run_trace, trace
 
 CPU_GPU = a_node("cpu", "gpu0")
 
@@ -315,3 +315,41 @@ def test_each_further_move_of_a_task_must_be_more_certain() -> None:
     others: dict[str | int, str] = {"s": "gpu0 0-10", "l": "fpga0 0-20"}
     assert trace(0.0) == {**others, "m": "cpu 0.5-10.5, gpu0 10.5-20, fpga0 20-48.4"}
     assert trace(0.2) == {**others, "m": "cpu 0.5-10.5, gpu0 10.5-55.5"}
+
+
+def test_a_load_that_comes_and_goes_moves_no_task() -> None:
+    # every other 10 s other programs make the CPU 2.2 times slower, slower than the GPU
+    steps = [[10.0 * number, 1.6 * (number % 2)] for number in range(12)]
+    scenario = a_scenario(
+        a_node("cpu", uses={"memory": "host"}) + a_node("gpu0"),
+        [
+            a_type(
+                "m",
+                strips=200,
+                cpu=30,
+                gpu0=45,
+                migration_s=0.2,
+                load={"cpu": {"host": 0.6}},
+                bound={"cpu": {"host": 1.0}},
+            )
+        ],
+        [("m1", "m", 0), ("m2", "m", 25), ("m3", "m", 50)],
+        shared=[{"name": "host", "kind": "memory"}],
+        background=[{"shared": "host", "steps": steps}],
+    )
+
+    def run(policy: str, **parameters: float) -> dict[str | int, str]:
+        return trace(simulate(scenario, policy, parameters, correct=True))
+
+    assert run("finish-time") == {
+        "m1": "cpu 0-40.9091",
+        "m2": "gpu0 25-70",
+        "m3": "cpu 50-92",
+    }
+    # what each move must save keeps the tasks where they are
+    assert run("finish-time", caution=0.0, least_gain=0.0) == {
+        "m1": "cpu 0-25.1045, gpu0 25.3045-40.8295",
+        "m2": "cpu 25.1045-50.13, gpu0 50.33-66.08",
+        "m3": "cpu 50.13-76.74, gpu0 76.94-95.615",
+    }
+    assert run("migration")["m3"] == "gpu0 50-66.2, cpu 66.4-75.28, gpu0 75.48-95.28"

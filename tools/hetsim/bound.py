@@ -88,7 +88,7 @@ def _seconds(jobs: list[Job], names: list[str]) -> dict[Job, tuple[float, ...]]:
 
 def _row(job: Job, names: list[str]) -> tuple[float, ...]:
     return tuple(
-        job.actual[name] / SECOND
+        (job.set_up + job.actual[name]) / SECOND
         if name in job.actual and name in job.expected
         else math.inf
         for name in names

@@ -24,11 +24,16 @@ class CorrectedExpectations:
 
     Args:
         seconds: type -> resource -> expected seconds of a whole task.
+        under_load: strips take as long as other programs let them, and the policy does not
+            ask what these programs take: they count as they are.
 
     """
 
-    def __init__(self, seconds: dict[str, dict[str, float]]) -> None:
+    def __init__(
+        self, seconds: dict[str, dict[str, float]], *, under_load: bool = False
+    ) -> None:
         self._told = seconds
+        self._under_load = under_load
         self._table = EstimateTable()
         for kind, row in seconds.items():
             for resource, expected in row.items():
@@ -54,15 +59,19 @@ class CorrectedExpectations:
     ) -> None:
         """Learn from strips that are reported, before the scheduler hears of them.
 
-        A task's strips are equal, or else taken to be.
+        A task's strips are equal, or else taken to be. The last ones under load tell
+        nothing: their times are not in the event.
         """
         record = system.tasks.get(job.id)
         if record is None or record.resource is None or record.preempting:
             return
         resource = system.resources[record.resource]
         whole = job.actual[resource.name] / SECOND
-        if job.ends and isinstance(event, e.StripsDone) and event.share > 0:
-            whole = event.seconds / event.share
+        if isinstance(event, e.StripsDone):
+            if (job.ends or self._under_load) and event.share > 0:
+                whole = event.seconds / event.share
+        elif self._under_load:
+            return
         self._table.observe(record.row, resource, whole)
 
 

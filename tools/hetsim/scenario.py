@@ -3,7 +3,8 @@
 Times are seconds, sizes bytes, powers watts. Unknown keys are ignored; `null` and an
 absent key mean the default. Beside the fixed keys there are some of our own: `bursts`,
 `cores`, `memory_bytes`, `device_bytes`, `outages`, `crashes`, `strip_variation`, `spread`,
-`measured_makespan`, `parallel`, `merge_s`, `policy`, `policy_parameters`.
+`measured_makespan`, `parallel`, `merge_s`, `policy`, `policy_parameters`, `set_up_s`,
+`report_s`.
 """
 
 from __future__ import annotations
@@ -176,6 +177,7 @@ class TaskModel(Struct, frozen=True):
         inputs: results that it reads; it comes after their tasks.
         job: name of the job that it belongs to.
         cores: replaces that of its type, as does `memory_bytes`.
+        set_up_s: time before its first strip, in its slot and not part of its seconds.
 
     """
 
@@ -190,6 +192,7 @@ class TaskModel(Struct, frozen=True):
     job: str | None = None
     cores: Whole | None = None
     memory_bytes: Bytes | None = None
+    set_up_s: Amount | None = 0.0
 
     def predecessors(self) -> list[str | int]:
         """List the tasks that it comes after, those of `inputs` after those of `after`."""
@@ -251,6 +254,7 @@ class Scenario(Struct, frozen=True):
         background: what other programs take; `counters`: what the scheduler sees of it.
         policy: under which it is run if none is named; `policy_parameters`: its own.
         cores: processor cores of the node, `memory_bytes`: its host memory; null: not counted.
+        report_s: least time between two reports of a task's progress.
 
     """
 
@@ -270,6 +274,7 @@ class Scenario(Struct, frozen=True):
     policy_parameters: dict[str, Any] = {}
     cores: Count | None = None
     memory_bytes: Bytes | None = None
+    report_s: Annotated[float, Meta(ge=0.001)] | None = 1.0
 
     def all_tasks(self) -> list[TaskModel]:
         """List the tasks, those of the bursts after the single ones."""

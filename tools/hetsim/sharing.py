@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hetsched import events as e
 from hetsched.system import SECOND
 from hetsim.agenda import Order
-from hetsim.workers import REPORT_NS, REPORTS_PER_RUN
+from hetsim.workers import REPORTS_PER_RUN
 
 if TYPE_CHECKING:
     from hetsched.events import Event
@@ -28,13 +28,25 @@ TICKS = 720_720
 
 
 class SharedProcessor:
-    """A resource whose tasks share it evenly, as under the Linux scheduler."""
+    """A resource whose tasks share it evenly, as under the Linux scheduler.
 
-    def __init__(self, name: str, preparation: Preparation, agenda: Agenda) -> None:
+    Args:
+        report: nanoseconds that a task computes alone between two reports at least.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        preparation: Preparation,
+        agenda: Agenda,
+        report: Nanoseconds,
+    ) -> None:
         self.name = name
         self.agenda = agenda
         self.clock = 0
         self.preparation = preparation
+        self.report = report
         self._computing: dict[SharedRun, None] = {}
         self._seen: Nanoseconds = 0
         self._ticket = -1
@@ -192,7 +204,7 @@ class SharedRun:
             self.job.segments.append((self._processor.name, self._begin, now))
 
     def _next_report(self, clock: int) -> int:
-        pause = max(REPORT_NS * TICKS, self._work // REPORTS_PER_RUN)
+        pause = max(self._processor.report * TICKS, self._work // REPORTS_PER_RUN)
         return self._strips_by(clock + pause)
 
     def _aim(self, strips: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.limits import Limits
+from hetsched.policy import uses_belief
 from hetsched.scheduler import Scheduler
 from hetsched.tasks import State
 from hetsim.agenda import Agenda, Order
@@ -86,12 +87,15 @@ class Simulation:
         self.jobs = jobs_of(scenario, expected)
         self.agenda = Agenda()
         self.recorder = recorder
-        self._corrected = CorrectedExpectations(expected) if correct else None
+        contention = model_of(scenario)
+        under_load = contention is not None and not uses_belief(policy)
+        self._corrected = (
+            CorrectedExpectations(expected, under_load=under_load) if correct else None
+        )
         estimates = self._corrected or Expectations(
             expected, {kind.name: kind.spread for kind in scenario.types}
         )
         limits = replace(LIMITS, capacity=capacity_of(scenario))
-        contention = model_of(scenario)
         self.scheduler = Scheduler(
             resources, estimates, policy, limits=limits, contention=contention
         )
@@ -390,6 +394,7 @@ def _workers_of(
     contended = {model.name for model in scenario.resources if node and model.uses}
     resources = {each.name: each for each in resources_of(scenario)}
     preparation = Preparation(resources, contended)
+    report = nanoseconds(scenario.report_s or 1.0)
     workers: dict[str, Workers] = {}
     for model in scenario.resources:
         if node is not None and model.uses:
@@ -397,7 +402,9 @@ def _workers_of(
                 model.name, preparation, agenda, node
             )
         elif model.sharing == "processor":
-            workers[model.name] = SharedProcessor(model.name, preparation, agenda)
+            workers[model.name] = SharedProcessor(
+                model.name, preparation, agenda, report
+            )
         else:
-            workers[model.name] = SlotWorkers(model.name, preparation, agenda)
+            workers[model.name] = SlotWorkers(model.name, preparation, agenda, report)
     return workers

@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from hetsim.agenda import Agenda, Ticket
     from hetsim.workload import Job, Run
 
-REPORT_NS = SECOND
-"""Least time between two reports of progress. A worker reports only where the scheduler's
-own extrapolation goes wrong."""
-
 REPORTS_PER_RUN = 100
+"""A worker reports only where the scheduler's own extrapolation goes wrong."""
 
 
 class Workers(Protocol):
@@ -64,8 +61,10 @@ class Preparation:
             if job.home != name:
                 job.migrations += 1
                 at += nanoseconds(job.kind.migration_s or 0.0)
-        elif job.inputs and name not in self._contended:
-            at += self.reading(job, name)
+        else:
+            at += job.set_up
+            if job.inputs and name not in self._contended:
+                at += self.reading(job, name)
         if job.merges:
             at += nanoseconds(job.kind.merge_s or 0.0)
         job.home = name
@@ -131,12 +130,24 @@ class CrashingRun:
 
 
 class SlotWorkers:
-    """Slots that share nothing: each runs at full speed."""
+    """Slots that share nothing: each runs at full speed.
 
-    def __init__(self, name: str, preparation: Preparation, agenda: Agenda) -> None:
+    Args:
+        report: nanoseconds between two reports of progress at least.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        preparation: Preparation,
+        agenda: Agenda,
+        report: Nanoseconds,
+    ) -> None:
         self.name = name
         self.agenda = agenda
         self.preparation = preparation
+        self.report = report
 
     def start(self, job: Job, epoch: int, now: Nanoseconds) -> SlotRun:
         begin = self.preparation.begin(job, self.name, now)
@@ -238,7 +249,7 @@ class SlotRun:
         """Go on to the end, or to the next report where one is needed."""
         limit = self.job.limit
         if self._reported is None and self.job.strips > 1:
-            pause = max(REPORT_NS, self._total // REPORTS_PER_RUN)
+            pause = max(self._workers.report, self._total // REPORTS_PER_RUN)
             limit = min(self._strips_by(now + pause), limit)
         self._aim(limit)
 

@@ -53,6 +53,7 @@ class Job:
         told_at: instant at which it is submitted to the scheduler: its arrival, but not
             before all those it comes after have arrived.
         needs: cores and memory that it takes up; None: none.
+        set_up: nanoseconds in its slot before its first strip, unless it continues.
         depth: length of the longest chain of tasks that it comes after.
         actual: nanoseconds of the whole task on each resource that can run it.
         expected: nanoseconds that the scheduler expects there.
@@ -85,6 +86,7 @@ class Job:
     stop_at_deadline: bool
     told_at: Nanoseconds
     needs: Needs | None = None
+    set_up: Nanoseconds = 0
     depth: int = 0
     ends: list[float] = field(default_factory=list)
     done: int = 0
@@ -275,6 +277,7 @@ def _job(
         told_at=nanoseconds(task.arrival or 0.0),
         group=task.job or "",
         needs=_needs(task, kind),
+        set_up=nanoseconds(task.set_up_s or 0.0),
     )
 
 

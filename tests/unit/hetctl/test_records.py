@@ -180,7 +180,7 @@ def test_gantt(daemon: FakeDaemon, tmp_path: Path, suffix: str, magic: bytes) ->
 def test_scenario_of_past_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
     from hetsim.scenario import read_scenario
 
-    whole = [Segment("gpu0", 1005.0, 1007.0, strips=5)]
+    whole = [Segment("gpu0", 1005.0, 1007.0, strips=5, computing=1005.5)]
     daemon.tasks = {
         7: a_moved_task(),
         8: a_task(
@@ -203,13 +203,14 @@ def test_scenario_of_past_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert (kind.strips, kind.migration_s) == (40, 0.25)
     moved, unmoved = scenario.tasks
     assert (moved.id, moved.arrival) == ("7", 0.0)
-    # it took 1.5 s of 1.5 expected there, then 1.75 s of 2: 1.875 times as long
-    assert moved.actual_seconds == {"cpu": 1.5 * 1.875, "gpu0": 2.0 * 1.875}
+    # it took 1.5 s of 1.5 expected there, then 1.65 s after its copy of 2
+    assert moved.actual_seconds == pytest.approx({"cpu": 2.7375, "gpu0": 3.65})
     assert (unmoved.arrival, unmoved.after, unmoved.actual_seconds) == (
         1.0,
         ["7"],
-        {"gpu0": 2.0},
+        {"gpu0": 1.5},
     )
+    assert (moved.set_up_s, unmoved.set_up_s) == (0.0, 0.5)
     assert scenario.measured_makespan == 7.0
     assert scenario.policy == "migration"
 

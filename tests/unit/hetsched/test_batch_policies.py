@@ -41,6 +41,30 @@ def test_a_batch_is_planned_when_its_window_is_over(policy: str) -> None:
     assert 1 in runs(closed) or 2 in runs(closed)
 
 
+def test_a_late_timer_does_not_change_the_batch() -> None:
+    node = a_node("cim", window_s=0.5, correct=False)
+    node.handle(a_task(1, "long"), at=1.0)
+
+    late = node.handle(a_task(2, "short"), at=1.7)
+
+    assert list(runs(late)) == [1]
+    assert a.SetTimer(2_200_000_000) in late
+
+
+def test_what_has_waited_for_longer_than_a_window_is_one_batch() -> None:
+    node = a_node("cim", window_s=0.5, correct=False)
+    for number in range(1, 7):
+        node.handle(a_task(number, "long"), at=float(number))
+        node.handle(e.TimerFired(), at=number + 0.5)
+
+    node.handle(e.PolicyChanged(), at=9.0)
+
+    waiting = [t for name in ("cpu", "gpu0") for t in node.scheduler.system.queue(name)]
+    assert {task.rule for task in waiting} == {
+        f"planned by cim in a batch of {len(waiting)}"
+    }
+
+
 def test_cim_balances_what_sct_piles_up() -> None:
     tasks = [a_task(number, "long") for number in range(1, 4)]
     made = {}

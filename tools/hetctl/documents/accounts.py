@@ -233,6 +233,7 @@ class ScenarioTaskPart(TypedDict):
     priority: int
     after: list[str]
     actual_seconds: NotRequired[dict[str, Seconds]]
+    set_up_s: NotRequired[Seconds]
 
 
 class ScenarioCrashPart(TypedDict):
@@ -252,6 +253,7 @@ class Scenario(TypedDict):
     policy: str
     policy_parameters: dict[str, Any]
     measured_makespan: Seconds | None
+    report_s: Seconds
     resources: list[ScenarioResourcePart]
     types: list[ScenarioTypePart]
     tasks: list[ScenarioTaskPart]

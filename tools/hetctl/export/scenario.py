@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from libtask.messages import DeviceInfo, PolicyInfo, Sample, Segment, TaskInfo
 
 
+REPORT_S = 0.1
+"""Least seconds between two reports of a worker's progress."""
+
 Measured = dict[tuple[str, str], list[float]]
 """(type, resource) -> seconds of each task that ran there from start to end."""
 
@@ -76,6 +79,7 @@ class ScenarioWriter:
             "policy": self._policy.name,
             "policy_parameters": self._policy.parameters,
             "measured_makespan": measured_makespan(kept),
+            "report_s": REPORT_S,
             "resources": [_resource(device) for device in self._devices],
             "types": [each for each in types if _runs_anywhere(each)],
             "tasks": _tasks(kept, expected),
@@ -173,10 +177,10 @@ def _seconds_to_move(before: Segment, after: Segment) -> float:
 
     Without the worker's times, it is the gap between the segments.
     """
-    if before.computed is None or after.computing is None or before.finish is None:
+    if before.computed is None or before.finish is None:
         return max(0.0, after.start - (before.finish or after.start))
     leaving = before.finish - before.computed
-    arriving = after.computing - after.start
+    arriving = _first_strip(after) - after.start
     return max(0.0, leaving) + max(0.0, arriving)
 
 
@@ -287,16 +291,21 @@ def _task(
     actual = _actual_seconds(info, expected)
     if actual:
         document["actual_seconds"] = actual
+        document["set_up_s"] = _set_up(info)
     return document
 
 
 def _actual_seconds(
     info: TaskInfo, expected: dict[str, float | None]
 ) -> dict[str, float]:
-    """Return the seconds of the whole task on its resources; empty: not known."""
+    """Return the seconds of the whole task on its resources; empty: not known.
+
+    The time before its first strip is left out: during this time it makes no progress.
+    """
     whole = whole_runs([info])
     if whole:
-        return {resource: seconds[0] for (_, resource), seconds in whole.items()}
+        (((_, resource), (seconds,)),) = whole.items()
+        return {resource: max(0.0, seconds - _set_up(info))}
     kept = counted(info.segments)
     known = {each.resource: expected.get(each.resource) or 0.0 for each in kept}
     if info.state != "completed" or not all(known.values()):
@@ -305,11 +314,24 @@ def _actual_seconds(
     return {resource: slower * seconds for resource, seconds in known.items()}
 
 
+def _set_up(info: TaskInfo) -> float:
+    """Return the seconds from the start of a task until its first strip."""
+    first = counted(info.segments)[0]
+    return max(0.0, _first_strip(first) - first.start)
+
+
 def _computing(segment: Segment) -> float:
-    """Return the seconds of a segment from its first strip, if the worker reported it."""
-    begin = segment.start if segment.computing is None else segment.computing
+    """Return the seconds of a segment from its first strip."""
+    begin = _first_strip(segment)
     end = segment.finish if segment.computed is None else segment.computed
     return max(0.0, (end or begin) - begin)
+
+
+def _first_strip(segment: Segment) -> float:
+    """Return when the first strip began; one that ended before a report told how long after."""
+    if segment.computing is not None:
+        return segment.computing
+    return segment.start + segment.set_up + segment.transfer_in
 
 
 # ------------------------------------------------------------ lower bound

@@ -1,7 +1,8 @@
 """Batch planners on the live node: what the policies `sct` to `ncjm` are made of.
 
 Resources are responders, their slots accelerators, their links the ingress; a batch is
-what is submitted together or arrives within a window. The plan says where each task
+what is submitted together or arrives within a window. How late a timer fires does not
+change it, so a replay of a recorded run forms the same batches. The plan says where each task
 waits and in which order; the mechanism stages what comes next. Where a plan turns out
 wrong, an idle resource takes a waiting task, or a running one at its next checkpoint.
 
@@ -77,19 +78,22 @@ class BatchPolicy:
 def _plan_batches(
     policy: BatchPolicy, system: System, now: Nanoseconds
 ) -> Iterator[Decision]:
-    while tasks := _gathered(policy.most_tasks, system):
-        closes = min(task.arrival for task in tasks) + int(policy.window_s * SECOND)
+    window = int(policy.window_s * SECOND)
+    while able := _placeable(system):
+        closes = min(task.arrival for task in able) + window
         if closes > now:
             yield Wake(closes)
             return
-        yield from _place(policy, system, tasks)
+        # later ones only if their own window is over as well: they have waited for long
+        last = max(closes, now - window)
+        batch = [task for task in able if task.arrival <= last]
+        yield from _place(policy, system, batch[: policy.most_tasks])
 
 
-def _gathered(most: int, system: System) -> list[TaskRecord]:
-    """List the tasks of the next batch; those that nothing can run now stay behind."""
+def _placeable(system: System) -> list[TaskRecord]:
+    """List the unplaced tasks that some resource can run now."""
     found = system.unplaced.first(len(system.unplaced))
-    able = (task for task in found if system.best(task.row) is not None)
-    return [task for _, task in zip(range(most), able, strict=False)]
+    return [task for task in found if system.best(task.row) is not None]
 
 
 def _place(
