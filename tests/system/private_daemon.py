@@ -111,6 +111,7 @@ class PrivateDaemon(DaemonProcess):
         self.log = self.files.log
         self.crew_folder = self.socket.with_suffix(".launcher")
         self._clients: list[Client] = []
+        self._own: Client | None = None
 
     # ------------------------------------------------------------ the daemon
 
@@ -142,7 +143,10 @@ class PrivateDaemon(DaemonProcess):
 
     @property
     def client(self) -> Client:
-        return self._clients[0] if self._clients else self.connect()
+        """The daemon's own client, which no test closes."""
+        if self._own is None:
+            self._own = self.connect()
+        return self._own
 
     def info(self, task: int) -> TaskInfo:
         return self.client.show(task)
