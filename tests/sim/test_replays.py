@@ -8,7 +8,7 @@ written as `hetctl trace` writes it, and simulated again.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hetsim.scenario import Scenario, TaskModel
 
 EPOCH = 1_000_000_000.0
-NAMES = ("cpu", "gpu0", "fpga0")
+KINDS: dict[str, m.Kind] = {"cpu": "cpu", "gpu0": "gpu", "fpga0": "fpga"}
 TASKS = 12
 APART_S = 0.05
 
@@ -36,7 +36,7 @@ def a_run(seed: int) -> Scenario:
         a_type(
             f"app{number}/1",
             strips=chance.choice([4, 20, 40]),
-            spread=dict.fromkeys(NAMES, 0.1),
+            spread=dict.fromkeys(KINDS, 0.1),
             cpu=chance.uniform(0.3, 2.0),
             gpu0=chance.uniform(0.1, 1.0),
             fpga0=chance.uniform(0.1, 1.0),
@@ -58,7 +58,7 @@ def _a_task(number: int, kind: dict[str, Any], chance: random.Random) -> dict[st
         "arrival": arrival,
         "deadline": arrival + chance.uniform(2.0, 9.0) if number % 3 == 0 else None,
         "set_up_s": chance.choice([0.0, 0.02, 0.4]),
-        "actual_seconds": {n: slower * kind["seconds"][n] for n in NAMES},
+        "actual_seconds": {n: slower * kind["seconds"][n] for n in KINDS},
     }
 
 
@@ -70,7 +70,7 @@ def recorded(scenario: Scenario, ran: Result) -> list[m.TaskInfo]:
             id=int(task.id),
             app=task.type.partition("/")[0],
             type=task.type,
-            state=what.state,
+            state=cast("m.TaskState", what.state),
             owner="uid:0",
             submitted=EPOCH + (task.arrival or 0.0),
             deadline=None if task.deadline is None else EPOCH + task.deadline,
@@ -108,7 +108,9 @@ def _segments(what: Any, task: TaskModel, strips: int) -> list[m.Segment]:
 
 def traced(scenario: Scenario, ran: Result, policy: str) -> Scenario:
     devices = [
-        m.DeviceInfo(m.DeviceSpec(each.name, each.kind or "", "null"), slots=each.slots)
+        m.DeviceInfo(
+            m.DeviceSpec(each.name, KINDS[each.name], "null"), slots=each.slots
+        )
         for each in scenario.resources
     ]
     writer = ScenarioWriter(devices, [], m.PolicyInfo(0, policy, {}, {}))
