@@ -17,7 +17,7 @@ from torture.bodies import USERS, WORKERS, Desk, fuzz
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CASES = int(os.environ.get("HETD_FUZZ_BODIES", "20000"))
+CASES = int(os.environ.get("HETD_FUZZ_BODIES", "8000"))
 SEED = int(os.environ.get("HETD_FUZZ_SEED", "1"))
 USER = USERS[0]
 

@@ -58,7 +58,7 @@ def test_no_job_is_lost_or_completed_twice(
     made = own_pool(lease_s=20.0, replace_s=60.0)
     with made.pool() as client:
         made.await_nodes(client, "n1", "n2")
-        times = [chance.uniform(0.2, 2.0) for _ in range(KILLS * JOBS_A_KILL)]
+        times = [chance.uniform(0.2, 1.2) for _ in range(KILLS * JOBS_A_KILL)]
         tasks = [
             client.submit("synthetic", {"seconds": {"cpu": each}, "strips": STRIPS})
             for each in times

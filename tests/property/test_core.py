@@ -6,6 +6,7 @@ could carry out; Hypothesis generates the events. Every policy is tested.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -21,6 +22,9 @@ from property.obedient_world import (
     a_new_scheduler,
     handled,
 )
+
+EXAMPLES = int(os.environ.get("HETD_CORE_EXAMPLES", "30"))
+"""For each policy; `make torture` has 300."""
 
 
 class SupervisedWorld(EventfulWorld):
@@ -150,7 +154,7 @@ def test_nothing_is_lost_doubled_or_overloaded(
     run_state_machine_as_test(
         lambda: SupervisedWorld(policy, at_once),  # type: ignore[arg-type]  # a factory does as well
         settings=settings(
-            max_examples=80,
+            max_examples=EXAMPLES,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

@@ -66,6 +66,9 @@ KEPT = {"hetd.toml", "hetd.log", "state", "hetd.launcher", "tmp", "run"}
 SURPLUS_S = 2.0
 """Seconds that a second launcher may take to leave."""
 
+LONGEST_PAUSE_S = 0.01
+"""Between two looks: looking takes processors from what is waited for."""
+
 Value = TypeVar("Value")
 
 
@@ -79,9 +82,11 @@ def eventually(
 
     """
     deadline = time.monotonic() + patience
+    pause = 0.002
     while not (seen := look()):
         assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(1.1 * pause, LONGEST_PAUSE_S)
     return seen
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from libtask.client.client import Client
     from system.private_daemon import PrivateDaemon
 
-CASES = int(os.environ.get("HETD_FRESH_CASES", "60"))
+CASES = int(os.environ.get("HETD_FRESH_CASES", "25"))
 """Submissions after random edits; `make torture` makes 2,000."""
 APP = """
 import os

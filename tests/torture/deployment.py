@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds after which something that must happen counts as never happening."""
 
+LONGEST_PAUSE_S = 0.01
+"""Between two looks: looking takes processors from what is waited for."""
+
 CONFIG = """
 policy = "{policy}"
 cancel_grace_s = 0.2
@@ -73,10 +76,12 @@ def eventually(look: Callable[[], bool], what: str, patience: float = PATIENCE) 
 
     """
     deadline = time.monotonic() + patience
+    pause = 0.001
     while not look():
         if time.monotonic() > deadline:
             raise NotInTimeError(f"not in time: {what}")
-        time.sleep(0.001)
+        time.sleep(pause)
+        pause = min(1.1 * pause, LONGEST_PAUSE_S)
 
 
 class Deployment:
