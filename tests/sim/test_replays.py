@@ -1,7 +1,7 @@
 """Recorded runs replay alike under every policy that a node offers.
 
 A modelled node takes the place of a real one: its tasks arrive apart, take other times than
-expected, move, and need time before their first strip. What a node would tell of them is
+expected, move, and need time before their first strip. What a node would report of them is
 written as `hetctl trace` writes it, and simulated again.
 """
 
@@ -63,7 +63,7 @@ def _a_task(number: int, kind: dict[str, Any], chance: random.Random) -> dict[st
 
 
 def recorded(scenario: Scenario, ran: Result) -> list[m.TaskInfo]:
-    """List the tasks as a node tells of them."""
+    """List the tasks as a node reports them."""
     kinds = {kind.name: kind for kind in scenario.types}
     return [
         m.TaskInfo(

@@ -328,7 +328,7 @@ def _computing(segment: Segment) -> float:
 
 
 def _first_strip(segment: Segment) -> float:
-    """Return when the first strip began; one that ended before a report told how long after."""
+    """Return when the first strip began, also of a segment that ended before a report."""
     if segment.computing is not None:
         return segment.computing
     return segment.start + segment.set_up + segment.transfer_in
