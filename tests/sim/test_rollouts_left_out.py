@@ -58,9 +58,10 @@ def test_the_same_actions_follow_where_every_rollout_is_played(
         self.plain, self.preempted = False, True
 
     monkeypatch.setattr(Rollout, "play", note)
-    monkeypatch.setattr(Rollout, "least_score", lambda _: -math.inf)
+    monkeypatch.setattr(Rollout, "least_score", lambda *_: -math.inf)
+    monkeypatch.setattr(Rollout, "_is_settled", lambda _: False)
     monkeypatch.setattr(finish_time, "all_at_best", lambda _: False)
-    monkeypatch.setattr(lookahead.LookAhead, "is_still", lambda *_: False)
+    monkeypatch.setattr(lookahead.LookAhead, "is_known", lambda *_: False)
 
     assert [trace_of(seed) for seed in seeds] == traces
     assert played

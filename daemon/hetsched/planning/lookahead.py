@@ -138,6 +138,7 @@ class View:
         self.links = [state.resource.link_bytes_per_s for state in self.states]
         self.numbers = {name: r for r, name in enumerate(self.names)}
         self.tasks: list[TaskRecord] = []
+        self._no_copies = [0.0] * len(self.states)
         self._rows: dict[Row, tuple[list[float], list[float], int]] = {}
         self.node = NodeState(
             slots=[state.slots for state in self.states],
@@ -170,7 +171,7 @@ class View:
         """Describe the rest of a task as if it had not started."""
         submitted = task.submitted
         whole, affinities, best = self._row(task.row)
-        times = [s * rest if s < math.inf else s for s in whole]
+        times = [seconds * rest if seconds < math.inf else seconds for seconds in whole]
         if submitted.strips is not None:
             strips = [max(submitted.strips * rest, LEAST_STRIPS)] * len(times)
         else:
@@ -178,14 +179,18 @@ class View:
                 max(time / CHECKPOINT_S, LEAST_STRIPS) if time < math.inf else 1.0
                 for time in times
             ]
+        copies = self._no_copies
+        if submitted.state_bytes:
+            size = submitted.state_bytes
+            copies = [size / link if link else 0.0 for link in self.links]
         return Item(
             times,
             affinities,
             best,
             strips,
-            [submitted.state_bytes / link if link else 0.0 for link in self.links],
+            copies,
             submitted.migration_s,
-            priority=task.priority,
+            priority=submitted.priority,
         )
 
     def _row(self, row: Row) -> tuple[list[float], list[float], int]:
@@ -286,12 +291,15 @@ class LookAhead:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Play every rule, as what may be moved has changed."""
-        self.best = self.play(RULES[0])
-        least = self.best.score()
+        """Play every rule, as what may be moved has changed.
+
+        Rules that cannot be better are not played, and count as if they were.
+        """
+        self.own = self.best = self.play(RULES[0])
+        least, bound = self.best.score(), self.present.least_score()
         played = [self.best]
         for rule in RULES[1:]:
-            if any(each.does_as(rule) for each in played):
+            if bound >= least or any(each.does_as(rule) for each in played):
                 self.left -= self.count
                 continue
             played.append(self.play(rule, limit=least))
@@ -307,7 +315,7 @@ class LookAhead:
         limit: float = math.inf,
     ) -> Rollout:
         self.left -= self.count
-        rollout = rule(self.view.node)
+        rollout = rule(self.view.node, self.present)
         rollout.play(first, still=still, limit=limit)
         return rollout
 
@@ -316,7 +324,7 @@ class LookAhead:
 
         Steps that cannot be better are not played, and count as if they were.
         """
-        rules = dict.fromkeys([type(self.best), ByEnds])
+        rules = dict.fromkeys([type(self.best), type(self.own)])
         least = self.best.score() * (1.0 - LEAST_BETTER)
         bound = self.present.least_score()
         for rule in rules:
@@ -324,7 +332,7 @@ class LookAhead:
                 # what is left is for making sure of moves
                 if self.left < self.aim.budget // 4 + self.count:
                     return
-                if bound >= least or (step is None and self.is_still(rule)):
+                if bound >= least or self.is_known(rule, step):
                     self.left -= self.count
                     continue
                 first = [step] if step else []
@@ -332,9 +340,16 @@ class LookAhead:
                 if tried.score() < least:
                     least, self.best = tried.score(), tried
 
-    def is_still(self, rule: type[Rollout]) -> bool:
-        """Whether the best rollout is one of this rule that takes no step now."""
-        return type(self.best) is rule and not self.best.steps
+    def is_known(self, rule: type[Rollout], step: Step | None) -> bool:
+        """Whether a rollout that begins with a step, or with none, would be one played before.
+
+        Our own rule goes on the same way after its first step as if that had been given.
+        """
+        if step is None and type(self.best) is rule and not self.best.steps:
+            return True
+        if rule is not type(self.own) or (step is not None and step.rule == NEXT):
+            return False
+        return step == next((s for s in self.own.steps if s.rule != NEXT), None)
 
     def doubtful(self) -> list[int]:
         """Find the started task whose move is least likely to be worth it.

@@ -6,8 +6,9 @@ Both are frozen dataclasses whose fields are their parameters.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -16,6 +17,7 @@ from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from dataclasses import Field
 
 T = TypeVar("T")
 
@@ -50,14 +52,36 @@ def make_named(
                 f"{suggestion(parameter, known)}; it has: {', '.join(known) or 'none'}"
             )
     try:
-        made = msgspec.convert(parameters, kind, strict=False)
-    except msgspec.ValidationError as error:
+        values = msgspec.convert(parameters, structure_of(kind), strict=False)
+        made = kind(**msgspec.structs.asdict(values))
+    except (ValueError, TypeError) as error:  # those that `__post_init__` raises, too
         raise InputError(f"{what} {name}: {error}") from error
     for parameter in known:
         _demand_sense(
             f"{what} {name}: {parameter}", parameter, getattr(made, parameter)
         )
     return made
+
+
+@cache
+def structure_of(kind: type) -> type[msgspec.Struct]:
+    """Return a structure with the fields of a data class, into which parameters are read.
+
+    msgspec makes data classes without a call of their `__init__`, which objects of
+    compiled classes need.
+    """
+    hints = get_type_hints(kind)
+    return msgspec.defstruct(
+        kind.__name__,
+        [(field.name, hints[field.name], _default_of(field)) for field in fields(kind)],
+    )
+
+
+def _default_of(field: Field[Any]) -> Any:
+    """Return the default of a field, as msgspec wants it; each parameter has one."""
+    if field.default_factory is not MISSING:
+        return msgspec.field(default_factory=field.default_factory)
+    return msgspec.NODEFAULT if field.default is MISSING else field.default
 
 
 def _demand_sense(place: str, parameter: str, value: object) -> None:

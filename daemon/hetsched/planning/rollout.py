@@ -26,6 +26,9 @@ STEPS_OF_ITEM = 40
 NEXT = "next"
 """Rule of a step that lets an item go next where it waits."""
 
+NONE: list[int] = []
+"""No items, or no resources."""
+
 SLACK = 1e-9
 SLACK_S = 1e-6
 """By how much, relative and in seconds, rounding and `TINY` may make an end sooner."""
@@ -93,6 +96,11 @@ class NodeState:
     """Seconds that the rest of each item takes at least; 0 where it cannot run."""
     one_priority: bool = False
     """Whether all items have the same priority."""
+    sharing: bool = False
+    """Whether tasks share any resource."""
+    settling: list[int] = field(default_factory=list)
+    """The resource on which no rule has a reason to move an item: it fits best there, and is
+    done soonest; -1: there is none."""
     homes: list[int] = field(default_factory=list)
     came_from: list[int] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
@@ -110,6 +118,11 @@ class NodeState:
         least = [min(item.times) for item in self.items]
         self.least = [0.0 if math.isinf(seconds) else seconds for seconds in least]
         self.one_priority = len({item.priority for item in self.items}) == 1
+        self.sharing = True in self.shared
+        self.settling = [
+            item.best if item.best >= 0 and item.times[item.best] == soonest else -1
+            for item, soonest in zip(self.items, least, strict=True)
+        ]
         lists = zip(self.slots, self.queues, self.fronts, strict=True)
         self.spare = [slots - len(queue) - len(front) for slots, queue, front in lists]
         for started in self.running:
@@ -150,6 +163,17 @@ class RolloutRun:
         self.destination = -1
         self.makes_way = False
 
+    def copy(self) -> RolloutRun:
+        other = RolloutRun(self.item, self.resource)
+        other.phase = self.phase
+        other.left = self.left
+        other.stop = self.stop
+        if self.asked:
+            other.asked = True
+            other.destination = self.destination
+            other.makes_way = self.makes_way
+        return other
+
 
 def _resource_of(run: RolloutRun) -> int:
     return run.resource
@@ -167,29 +191,36 @@ class Rollout:
         preempted: whether any run was asked to leave.
     """
 
-    def __init__(self, node: NodeState) -> None:
+    def __init__(self, node: NodeState, present: Rollout | None = None) -> None:
         self.node = node
         self.items = items = node.items
-        self.now = 0.0
-        self.end = 0.0
-        self.total = 0.0
+        self.now = self.end = self.total = 0.0
         self.steps: list[Step] = []
         self.plain, self.preempted = True, False
         self.unfinished = len(items)
         self.waiting_items = len(items) - len(node.running)
-        self.sharing = any(node.shared)
+        self.sharing = node.sharing
         self.rests = [1.0] * len(items)
         self.homes = node.homes.copy()
-        self.came_from = node.came_from.copy()
-        self.settled = node.settled.copy()
-        self.moves = node.moves.copy()
+        # copied when an item moves
+        self.came_from = node.came_from
+        self.settled = node.settled
+        self.moves = node.moves
         self.range = range(len(node.slots))
-        self.queues = list(map(list, node.queues))
-        self.fronts = list(map(list, node.fronts))
+        self.queues = [queue.copy() for queue in node.queues]
+        self.fronts = [front.copy() for front in node.fronts]
         self.runs: list[RolloutRun] = []
         """All runs, in the order in which they started."""
         self.on: list[list[RolloutRun]] = [[] for _ in self.range]
-        self.computing = [0 for _ in self.range]
+        if present is None:
+            self._begin()
+        else:
+            self._begin_as(present)
+
+    def _begin(self) -> None:
+        """Take on what runs from the node."""
+        node = self.node
+        self.computing = [0] * len(node.slots)
         self.leaving = self.computing.copy()
         self.inbound = self.computing.copy()
         self.making_way = self.computing.copy()
@@ -199,6 +230,19 @@ class Rollout:
         """Slots that no item takes or is about to take; negative: items wait."""
         for started in node.running:
             self._set(started)
+
+    def _begin_as(self, present: Rollout) -> None:
+        """Take on what runs from a rollout of the same node that was not played."""
+        self.computing = present.computing.copy()
+        self.leaving = present.leaving.copy()
+        self.inbound = present.inbound.copy()
+        self.making_way = present.making_way.copy()
+        self.free = present.free.copy()
+        self.spare = present.spare.copy()
+        for each in present.runs:
+            run = each.copy()
+            self.runs.append(run)
+            self.on[run.resource].append(run)
 
     def _set(self, started: Started) -> None:
         run = RolloutRun(started.item, started.resource)
@@ -243,16 +287,42 @@ class Rollout:
         """Play the rest; return whether it came to an end."""
         checked = 1
         for instant in range(1, STEPS_OF_ITEM * (len(self.items) + 1) + 1):
-            if not self._advance():
+            if not self.waiting_items and self._is_settled():
+                self._finish()
                 return True
             if instant == checked and limit < math.inf:
-                if self.least_score() >= limit:
+                if self.least_score(self._quiet()) >= limit:
                     return False
                 checked *= 2  # the bound takes as long as many instants
+            if not self._advance():
+                return True
             self.decide()
             if self.waiting_items:
                 self._dispatch()
         return False
+
+    def _is_settled(self) -> bool:
+        """Whether all that runs ends where it is, by every rule, if nothing waits."""
+        settling = self.node.settling
+        for run in self.runs:
+            if run.asked or run.resource != settling[run.item]:
+                return False
+        return not self.sharing
+
+    def _finish(self) -> None:
+        """Let what runs come to its end, where nothing else happens meanwhile.
+
+        The sums are those of `_advance`: by others, scores that are equal would differ.
+        """
+        while self.runs:
+            due = self._due()
+            for run in due:
+                if run.phase == ARRIVING:
+                    self._compute(run)
+                else:
+                    self.runs.remove(run)
+                    self.end = self.now
+                    self.total += self.now
 
     def score(self) -> float:
         """Return the end of all, plus a small weight times the mean end of the items."""
@@ -265,9 +335,10 @@ class Rollout:
         self.steps.append(step)
         if step.preempts:
             self.preempted = True
-            run = next(run for run in self.runs if run.item == step.item)
-            self._ask(run, step.resource, makes_way=step.makes_way)
-            return
+            for run in self.runs:
+                if run.item == step.item:
+                    self._ask(run, step.resource, makes_way=step.makes_way)
+                    return
         self._withdraw(step.item)
         lists = self.fronts if step.rule == NEXT else self.queues
         lists[step.resource].append(step.item)
@@ -446,9 +517,7 @@ class Rollout:
             arriving = item.copies[r]
             if home != r:
                 arriving += item.moving
-                self.came_from[i] = home
-                self.moves[i] -= 1
-                self.settled[i] = self.now + SETTLES_S
+                self._note_move(i, home)
         self.homes[i] = r
         self.runs.append(run)
         self.on[r].append(run)
@@ -458,29 +527,52 @@ class Rollout:
         else:
             self._compute(run)
 
-    def least_score(self) -> float:
+    def _note_move(self, i: int, home: int) -> None:
+        """Note that an item goes on elsewhere than where its state is."""
+        if self.moves is self.node.moves:
+            self.came_from = self.came_from.copy()
+            self.settled = self.settled.copy()
+            self.moves = self.moves.copy()
+        self.came_from[i] = home
+        self.moves[i] -= 1
+        self.settled[i] = self.now + SETTLES_S
+
+    def least_score(self, quiet: float = 0.0) -> float:
         """Return what the score will be at least, wherever the items left go from now on.
 
         None is done before its rest would be alone where it is fastest.
+
+        Args:
+            quiet: seconds for which all runs go on, and nothing that waits starts.
+
         """
-        least, rests = self.node.least, self.rests
+        least, rests, items = self.node.least, self.rests, self.items
         longest, total = 0.0, self.total
+        now = self.now + quiet
         for run in self.runs:
             if run.destination >= 0 or not run.asked:
-                left = self.rest(run) * least[run.item]
-                total += self.now + left
+                i = run.item
+                rest, whole = rests[i], items[i].times[run.resource]
+                if run.phase == COMPUTING and whole > 0:
+                    rest = (run.left - quiet) / whole + run.stop
+                left = rest * least[i]
+                total += now + left
                 longest = max(longest, left)
         if self.waiting_items:
-            lefts = [
-                rests[i] * least[i]
-                for queue in self.fronts + self.queues
-                for i in queue
-            ]
-            total += len(lefts) * self.now + sum(lefts)
-            longest = max(longest, *lefts)
-        score = self.now + longest
-        score += self.node.mean_weight * total / max(len(self.items), 1)
+            for queue in self.fronts + self.queues:
+                for i in queue:
+                    left = rests[i] * least[i]
+                    total += now + left
+                    longest = max(longest, left)
+        score = now + longest + self.node.mean_weight * total / max(len(items), 1)
         return score * (1.0 - SLACK) - SLACK_S
+
+    def _quiet(self) -> float:
+        """Return for how many seconds all runs go on, when free slots are taken."""
+        if self.sharing or not self.runs:
+            return 0.0
+        least = min([run.left for run in self.runs])
+        return least if least < math.inf else 0.0
 
     def does_as(self, rule: type[Rollout]) -> bool:
         """Whether a rollout by another rule would do the same as this one did."""
@@ -537,7 +629,7 @@ class Rollout:
         work = 0.0
         for left in lefts:
             work += left
-        return max(work / slots, max(lefts, default=0.0))
+        return max(work / slots, *lefts) if lefts else 0.0
 
     def arriving(self, i: int, r: int, home: int) -> float:
         """Seconds of a slot before an item computes there, where it was copied out."""
@@ -549,4 +641,6 @@ class Rollout:
     def idle(self) -> list[int]:
         """List the resources with a slot that no item takes or is about to take."""
         spare = self.spare
-        return [r for r in self.range if spare[r] > 0] if max(spare) > 0 else []
+        if max(spare) <= 0:
+            return NONE
+        return [r for r in self.range if spare[r] > 0]

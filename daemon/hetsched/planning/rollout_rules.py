@@ -34,7 +34,7 @@ class WorkConserving(Rollout):
 
     def _fill_idle(self) -> None:
         """Principle B."""
-        while any(self.queues) and (idle := self.idle()):
+        while self.waiting_items and any(self.queues) and (idle := self.idle()):
             found = min(self._steals(idle), default=None)
             if found is None:
                 return
@@ -52,12 +52,13 @@ class WorkConserving(Rollout):
 
     def misfits(self, r: int) -> list[RolloutRun]:
         """List what runs on a resource, fits another best, and may leave."""
+        items = self.items
         return [
             run
             for run in self.on[r]
-            if not run.asked
-            and self.items[run.item].best not in (r, -1)
-            and not self.stays(run.item)
+            if items[run.item].best != r
+            and items[run.item].best >= 0
+            and not (run.asked or self.stays(run.item))
         ]
 
     def may_go(self, i: int, r: int) -> bool:
@@ -78,8 +79,9 @@ class Migrating(WorkConserving):
 
     def decide(self) -> None:
         """Make way for what fits better, fill idle resources, move to better ones."""
-        self._make_way_for_better()
-        self._fill_idle()
+        if self.waiting_items:
+            self._make_way_for_better()
+            self._fill_idle()
         self._move_to_better()
 
     def _make_way_for_better(self) -> None:
@@ -120,15 +122,20 @@ class Migrating(WorkConserving):
                         yield gain, run.item, r
 
 
+def _rank(offer: tuple[float, int, int, RolloutRun]) -> tuple[float, int, int]:
+    return offer[:3]
+
+
 class ByEnds(WorkConserving):
     """Ours: moves what ends sooner elsewhere, at the donor or at the taker."""
 
     def decide(self) -> None:
         """Send helpers' items back, and let idle resources take what ends sooner there."""
-        if any(self.queues):
+        if self.waiting_items and any(self.queues):
             self._send_back()
         while idle := self._helpers():
-            step = self._best_waiting(idle) if any(self.queues) else None
+            waits = self.waiting_items and any(self.queues)
+            step = self._best_waiting(idle) if waits else None
             step = step or self._best_running(idle)
             if step is None:
                 return
@@ -151,7 +158,7 @@ class ByEnds(WorkConserving):
         """List the waiting items that free slots do not take next."""
         taken, queue = self.taken(r), self.queues[r]
         if not taken or taken >= len(queue):
-            return queue[taken:]
+            return queue[taken:] if taken else queue
         items = self.items
         longest = sorted(queue, key=lambda i: -items[i].times[r])[:taken]
         return [i for i in queue if i not in longest]
@@ -242,40 +249,45 @@ class ByEnds(WorkConserving):
     def _best_running(self, idle: list[int]) -> Step | None:
         """Choose the running item that gains most by going to an idle resource."""
         offers = []
+        shared = self.node.shared
         for run in self.runs:
-            if run.asked:
-                continue
-            donor, times = run.resource, self.items[run.item].times
+            donor = run.resource
+            times = self.items[run.item].times
+            loaded = self.waiting_items > 0 and self._is_loaded(donor)
             # where it is alone, and no other waits, it gains only where it is faster
-            alone = not (self.node.shared[donor] or self._is_loaded(donor))
-            most = times[donor] if alone else math.inf
-            offers += [
-                (gain, -run.item, r, run)
-                for r in idle
-                if times[r] < most and r != donor
-                if not self.stays(run.item) and self.may_go(run.item, r)
-                for gain in [self._gain_of_moving(run, r)]
-                if gain > 0
-            ]
+            most = math.inf if loaded or shared[donor] else times[donor]
+            places = [r for r in idle if times[r] < most and r != donor]
+            if places and not (run.asked or self.stays(run.item)):
+                for gain, r in self._gains_of_moving(run, places, loaded=loaded):
+                    offers.append((gain, -run.item, r, run))
         if not offers:
             return None
-        _, number, r, run = max(offers, key=lambda offer: offer[:3])
+        _, number, r, run = max(offers, key=_rank)
         donor = run.resource
         way = self._is_loaded(donor) and not self.making_way[donor]
         return Step(-number, r, preempts=True, makes_way=way, rule="sooner")
 
-    def _gain_of_moving(self, run: RolloutRun, r: int) -> float:
-        """Seconds that a move saves the item, or its donor; 0: too little."""
-        item, donor = self.items[run.item], run.resource
+    def _gains_of_moving(
+        self, run: RolloutRun, places: list[int], *, loaded: bool
+    ) -> list[tuple[float, int]]:
+        """List the seconds that moves save the item, or its donor, where it is enough."""
+        i, donor = run.item, run.resource
+        times = self.items[i].times
         pace = self.computing[donor] if self.node.shared[donor] else 1
-        move = self._leaving_s(run) + self.arriving(run.item, r, donor)
-        moved = move + item.times[r] * self.rest(run)
-        left = self.left(run)
-        gain = left * pace - moved
+        left, rest, leaving = self.left(run), self.rest(run), self._leaving_s(run)
         least = LEAST_GAIN * left * pace
-        if gain <= least and self._is_loaded(donor):
-            gain = min(self.dry(donor) - moved, left - CAUTION * move)
-        return gain if gain > least else 0.0
+        found = []
+        for r in places:
+            if not self.may_go(i, r):
+                continue
+            move = leaving + self.arriving(i, r, donor)
+            moved = move + times[r] * rest
+            gain = left * pace - moved
+            if gain <= least and loaded:
+                gain = min(self.dry(donor) - moved, left - CAUTION * move)
+            if gain > least:
+                found.append((gain, r))
+        return found
 
     def _is_loaded(self, r: int) -> bool:
         queued = len(self.queues[r]) + len(self.fronts[r])

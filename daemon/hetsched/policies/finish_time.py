@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hetsched import events as e
+from hetsched.build import mypyc_attr
 from hetsched.planning.lookahead import (
     Aim,
     affordable,
@@ -67,6 +68,7 @@ RULES = {
 """The text for users of each step of a rollout."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class FinishTime:
     """Default: moves work, started or not, wherever it is expected to be done sooner.
@@ -274,13 +276,13 @@ def _is_open(system: System) -> bool:
 
 def _any_parallel(system: System) -> bool:
     """Whether any task that runs, or starts now, has independent strips."""
+    waits = False
     for state in system.states.values():
         for task in state.running.values():
             if task.submitted.parallel:
                 return True
-        if state.queue.entries and any(t.submitted.parallel for t in _starting(system)):
-            return True
-    return False
+        waits = waits or bool(state.queue.entries)
+    return waits and any(t.submitted.parallel for t in _starting(system))
 
 
 def _starting(system: System) -> list[TaskRecord]:

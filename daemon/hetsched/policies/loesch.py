@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from hetsched.build import mypyc_attr
 from hetsched.planning.principles import (
     RULE_A,
     Overhead,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hetsched.system import System
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class Affinity:
     """Principle A of loesch-2016 (there: affinity-conserving).
@@ -40,7 +42,7 @@ class Affinity:
 
     """
 
-    objective: Objective = "performance"
+    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
 
     arrival_rule: ClassVar[str] = RULE_A
 
@@ -53,6 +55,7 @@ class Affinity:
         return enqueue_at_best(system) if system.unplaced.entries else ()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class WorkConserving:
     """Principles A and B of loesch-2016, run to completion.
@@ -63,7 +66,7 @@ class WorkConserving:
 
     """
 
-    objective: Objective = "performance"
+    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
     least_affinity: float = 0.0
 
     arrival_rule: ClassVar[str] = RULE_A
@@ -77,6 +80,7 @@ class WorkConserving:
             yield from fill_idle(system, self.least_affinity)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class Migration:
     """Principles A to D of loesch-2016, with the overhead heuristic.
@@ -90,7 +94,7 @@ class Migration:
 
     minimum_run_s: float = 1.0
     minimum_remaining_s: float = 0.0
-    objective: Objective = "performance"
+    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
     least_affinity: float = 0.0
 
     arrival_rule: ClassVar[str] = RULE_A

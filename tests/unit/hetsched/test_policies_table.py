@@ -64,3 +64,5 @@ def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
 def test_a_value_of_the_wrong_type_is_refused() -> None:
     with pytest.raises(InputError, match=r"policy migration: .*minimum_run_s"):
         make_policy("migration", {"minimum_run_s": "soon"})
+    with pytest.raises(InputError, match=r"policy affinity: .*objective"):
+        make_policy("affinity", {"objective": "speed"})

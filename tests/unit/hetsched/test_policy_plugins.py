@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from builders import Harness, a_resource, a_task
 from hetsched.ids import TaskId
+from hetsched.planning.registry import make_named
 from hetsched.policies import (
     POLICIES,
     describe_policy,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hetsched.events import Event
-    from hetsched.policy import Decision
+    from hetsched.policy import Decision, Policy
     from hetsched.system import System
 
 ADMIN = os.getuid()
@@ -103,6 +104,18 @@ def test_the_example_of_the_manual_is_installed_by_its_project_file(site: Path) 
 
     assert parameters_of(policy) == {"weight": 2.0}
     assert plug_ins().faults == {}
+
+
+@pytest.mark.parametrize("kind", POLICIES.values(), ids=POLICIES)
+def test_a_policy_may_have_a_built_in_one_as_its_base(kind: type[Policy]) -> None:
+    """Also where that is compiled."""
+    mine = make_dataclass(
+        "Mine", [("patience", float, 1.0)], bases=(kind,), frozen=True
+    )
+
+    policy = make_named("policy", {"mine": mine}, "mine", {"patience": "2"})
+
+    assert parameters_of(policy) == {**parameters_of(kind()), "patience": 2.0}
 
 
 @pytest.mark.usefixtures("site")
