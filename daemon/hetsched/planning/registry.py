@@ -52,7 +52,8 @@ def make_named(
                 f"{suggestion(parameter, known)}; it has: {', '.join(known) or 'none'}"
             )
     try:
-        values = msgspec.convert(parameters, structure_of(kind), strict=False)
+        structure = structure_of(kind)  # type: ignore[arg-type]  # classes do have hashes
+        values = msgspec.convert(parameters, structure, strict=False)
         made = kind(**msgspec.structs.asdict(values))
     except (ValueError, TypeError) as error:  # those that `__post_init__` raises, too
         raise InputError(f"{what} {name}: {error}") from error
