@@ -12,16 +12,6 @@ import hashlib
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414  others have it from here
-else:
-
-    def mypyc_attr(**_):  # noqa: ANN003, ANN201  mypy sees the other one
-        """Change nothing: the compiler alone reads this decorator."""
-        return lambda kind: kind
-
 
 SOURCES = Path(__file__).parent
 WHEEL = "hetd_compiled"

@@ -10,11 +10,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from hetsched.build import COMPILED
-
-if COMPILED is not None:
-    __path__.insert(0, str(COMPILED / "policies"))
-
 from hetsched.planning.registry import make_named, parameter_names
 from hetsched.policies.banerjee import (
     ContentionAware,

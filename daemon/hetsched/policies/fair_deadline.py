@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched import events as e
-from hetsched.build import mypyc_attr
 from hetsched.planning.late_binding import (
     Chances,
     LateBinding,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from hetsched.tasks import TaskRecord
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class FairDeadline:
     """Deadlines and fairness: binds late, prices types that fall behind, moves what pays.

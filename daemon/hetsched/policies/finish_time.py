@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hetsched import events as e
-from hetsched.build import mypyc_attr
 from hetsched.planning.lookahead import (
     Aim,
     affordable,
@@ -68,7 +67,6 @@ RULES = {
 """The text for users of each step of a rollout."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class FinishTime:
     """Default: moves work, started or not, wherever it is expected to be done sooner.

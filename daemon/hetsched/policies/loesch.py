@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from hetsched.build import mypyc_attr
 from hetsched.planning.principles import (
     RULE_A,
     Overhead,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from hetsched.system import System
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class Affinity:
     """Principle A of loesch-2016 (there: affinity-conserving).
@@ -42,7 +40,7 @@ class Affinity:
 
     """
 
-    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
+    objective: Objective = "performance"
 
     arrival_rule: ClassVar[str] = RULE_A
 
@@ -55,7 +53,6 @@ class Affinity:
         return enqueue_at_best(system) if system.unplaced.entries else ()
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class WorkConserving:
     """Principles A and B of loesch-2016, run to completion.
@@ -66,7 +63,7 @@ class WorkConserving:
 
     """
 
-    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
+    objective: Objective = "performance"
     least_affinity: float = 0.0
 
     arrival_rule: ClassVar[str] = RULE_A
@@ -80,7 +77,6 @@ class WorkConserving:
             yield from fill_idle(system, self.least_affinity)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 @dataclass(frozen=True, slots=True)
 class Migration:
     """Principles A to D of loesch-2016, with the overhead heuristic.
@@ -94,7 +90,7 @@ class Migration:
 
     minimum_run_s: float = 1.0
     minimum_remaining_s: float = 0.0
-    objective: "Objective" = "performance"  # noqa: UP037  compiled classes lose what is no class
+    objective: Objective = "performance"
     least_affinity: float = 0.0
 
     arrival_rule: ClassVar[str] = RULE_A

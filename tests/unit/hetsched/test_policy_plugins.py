@@ -108,7 +108,6 @@ def test_the_example_of_the_manual_is_installed_by_its_project_file(site: Path) 
 
 @pytest.mark.parametrize("kind", POLICIES.values(), ids=POLICIES)
 def test_a_policy_may_have_a_built_in_one_as_its_base(kind: type[Policy]) -> None:
-    """Also where that is compiled."""
     mine = make_dataclass(
         "Mine", [("patience", float, 1.0)], bases=(kind,), frozen=True
     )
