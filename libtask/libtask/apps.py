@@ -78,6 +78,7 @@ class Options:
         resume: continue at its first start from a snapshot that was adopted for it.
         lease: name of the lease of its submitter; it may be empty.
         lease_s: seconds without a renewal after which it is held; 0: it has no lease.
+        cwd: folder in which it runs; empty: the present one.
 
     """
 
@@ -103,6 +104,7 @@ class Options:
     resume: bool = False
     lease: str = ""
     lease_s: float = 0.0
+    cwd: str = ""
 
 
 LONGEST_JOB = 100
@@ -417,7 +419,7 @@ def describe(
         begin=options.begin,
         array=options.array if options.at_once else "",
         at_once=options.at_once,
-        cwd=str(Path.cwd()),
+        cwd=options.cwd or str(Path.cwd()),
         version=version_of(app_class),
         resume=options.resume,
         lease=options.lease,

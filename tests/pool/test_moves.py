@@ -12,6 +12,7 @@ from system.private_daemon import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from hetpool import Pool, PoolTask
     from pool.private_pool import PrivatePool
@@ -55,15 +56,21 @@ def test_a_moved_task_goes_on_where_it_was(
     assert ended == ["cancelled"]
 
 
-def test_a_moved_computation_has_equal_bits(pool: Pool) -> None:
-    parameters = {"n": 512, "steps": 3000}
+def test_a_moved_computation_has_equal_bits_and_one_output_file(
+    pool: Pool, tmp_path: Path
+) -> None:
+    parameters = {"n": 512, "steps": 3000, "output": str(tmp_path / "plate.npy")}
     still = pool.submit("heat", parameters, resources=["cpu"]).result(PATIENCE)
+    plate = (tmp_path / "plate.npy").read_bytes()
     task = pool.submit("heat", parameters, resources=["cpu"])
     source = progressed(task, 0.05)
 
     task.move(other(source))
 
     assert task.result(PATIENCE) == still
+    assert still["output"] == parameters["output"]
+    assert {path.name for path in tmp_path.iterdir()} == {"plate.npy"}
+    assert (tmp_path / "plate.npy").read_bytes() == plate
 
 
 def test_a_task_moves_there_and_back(pool: Pool, shared_pool: PrivatePool) -> None:

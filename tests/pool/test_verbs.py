@@ -119,6 +119,7 @@ def test_every_verb_prints_what_its_schema_says(typed: Typed) -> None:
     np.testing.assert_array_equal(
         np.load(typed.home / "fetched.npy"), np.load(typed.home / "out.npy")
     )
+    _program(typed)
     typed.json("logs", task["id"])
     assert typed.json("gantt", "-o", "g.svg")["tasks"]
     assert typed.json("trace")["traceEvents"]
@@ -128,6 +129,27 @@ def test_every_verb_prints_what_its_schema_says(typed: Typed) -> None:
     }.items()
     _steering(typed)
     assert typed.seen == set(VERBS) - ELSEWHERE
+
+
+def _program(typed: Typed) -> None:
+    """Run an array of programs with a file of this folder; fetch what they wrote."""
+    (typed.home / "say.sh").write_text('echo "$1"; cat; pwd > place\n')
+    done = typed.json(
+        *("submit", "--array", "3-4", "--send", "say.sh", "--input", "say.sh"),
+        *("--output", "{index}.txt", "--wait", "--", "sh", "say.sh", "<{index}>"),
+    )
+    assert {each["app"] for each in done["tasks"]} == {"say.sh"}
+    ids = [each["id"] for each in done["tasks"]]
+    said = {typed.json("get", each, "-o", "said.txt")["bytes"] for each in ids}
+    assert said == {4 + len((typed.home / "say.sh").read_text())}
+    assert typed.json("get", ids[0], "--file", "place")["bytes"] > 1
+    typed("submit", "--wait", "--", "sh", "-c", "exit 3", status=10)
+    assert (
+        "no folder /nowhere"
+        in typed(
+            *("submit", "--cwd", "/nowhere", "--wait", "--", "true"), status=10
+        ).stdout
+    )
 
 
 def _steering(typed: Typed) -> None:
@@ -182,6 +204,12 @@ def test_texts_are_for_people(typed: Typed) -> None:
         (("plan", "batch.toml", "--planner", "ncj"), 2, "(did you mean ncjm?)"),
         (("gantt", "-o", "x.gif"), 2, "expected a name that ends in"),
         (("get", "last", "--parameter", "none"), 4, "no file in a parameter 'none'"),
+        (
+            ("submit", "--", "./none"),
+            2,
+            "./none: a command runs in a folder of its own",
+        ),
+        (("get", "last", "--file", "none"), 4, "no file none"),
         (("frobnicate",), 2, "no command 'pool frobnicate'"),
         (("metrics", "--every", "2s"), 2, "--every needs --textfile"),
     ],

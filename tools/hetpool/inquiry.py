@@ -7,8 +7,10 @@ only passes questions on (`Relay`): clients have no connections to nodes.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
@@ -16,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from hetpool.messages import decode, encode
+from hetpool.node.outputs import final_name, mark_of
 from libtask.client.client import Client, Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import DeviceInfo, Note, StatusInfo, TaskInfo
@@ -31,6 +34,8 @@ MOST_TEXT = 4 << 20
 """Bytes of a task's output in one answer: its end."""
 MOST_PIECE = 1 << 20
 """Bytes of a file in one answer."""
+MOST_SHOWN = 20
+"""Files of a folder that an error lists."""
 SHOWN_PACKAGES = ("hetd", "distributed", "msgpack", "cloudpickle")
 """Packages whose versions must agree on all nodes."""
 
@@ -86,12 +91,14 @@ class AskFile(Question, frozen=True):
         task: its id in hetd.
         parameter: the task's parameter with the file's path.
         offset: where the part begins.
+        name: of a file in the folder of a command instead; empty: the parameter says it.
 
     """
 
     task: Number
     parameter: Annotated[str, Meta(max_length=256)]
     offset: Number = 0
+    name: Annotated[str, Meta(max_length=4096)] = ""
 
 
 AnyQuestion: TypeAlias = AskNode | AskTasks | AskExplanation | AskOutput | AskFile
@@ -157,6 +164,7 @@ class NodeInquiry:
         client: the node's connection to its hetd; None: it is a gateway.
         belongs: whether a task's name says that it is the pool's.
         transfers: returns the newest transfers to this node.
+        folders: returns the folder of a command by the name of its task.
 
     """
 
@@ -165,10 +173,12 @@ class NodeInquiry:
         client: Client | None,
         belongs: Callable[[str], bool],
         transfers: Callable[[], list[TransferRecord]] = list,
+        folders: Callable[[str], Path | None] = lambda _name: None,
     ) -> None:
         self._client = client
         self._belongs = belongs
         self._transfers = transfers
+        self._folders = folders
 
     async def answer(self, message: bytes) -> bytes:
         """Answer a message of the name `INQUIRE`.
@@ -193,7 +203,8 @@ class NodeInquiry:
             case AskOutput():
                 return _output(self._own(question.task), question.lines)
             case AskFile():
-                return _part(self._own(question.task), question)
+                info = self._own(question.task)
+                return _part(info, question, self._folders(info.name))
 
     def _facts(self) -> NodeFacts:
         client = self._client
@@ -251,25 +262,48 @@ def _output(info: TaskInfo, lines: int | None) -> TaskOutput:
     return TaskOutput(kept.decode("utf-8", "replace"), cut=len(kept) < len(data))
 
 
-def _part(info: TaskInfo, question: AskFile) -> FilePart:
-    """Read a part of the file that a parameter names, as its task did: by its own user."""
-    value = (info.params or {}).get(question.parameter)
-    if not isinstance(value, str) or not value:
-        known = [
-            key for key, each in (info.params or {}).items() if isinstance(each, str)
-        ]
-        raise NotFoundError(
-            f"task {info.id} has no file in a parameter {question.parameter!r}; its "
-            f"texts are: {', '.join(known) or 'none'}"
-        )
-    path = Path(value)
+def _part(info: TaskInfo, question: AskFile, folder: Path | None) -> FilePart:
+    """Read a part of a file that a task wrote, as its task did: by its own user."""
+    path = _file_of(info, question, folder)
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(min(question.offset, size))
-            return FilePart(path.name, size, file.read(MOST_PIECE))
+            name = final_name(path.name, mark_of(info.name))
+            return FilePart(name, size, file.read(MOST_PIECE))
     except OSError as error:
-        raise InputError(f"{value}: {error.strerror}") from error
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _file_of(info: TaskInfo, question: AskFile, folder: Path | None) -> Path:
+    """Return the path of a file: a parameter of the task names it, or it is in its folder."""
+    if question.name:
+        if folder is None or not folder.is_dir():
+            raise NotFoundError(f"task {info.id} has no folder of its own here")
+        path = (folder / question.name).resolve()
+        if not path.is_relative_to(folder.resolve()) or not path.is_file():
+            listing = ", ".join(_names_in(folder)) or "none"
+            raise NotFoundError(f"no file {question.name}; there are: {listing}")
+        return path
+    params = info.params or {}
+    value = params.get(question.parameter)
+    if isinstance(value, str) and value:
+        path = folder / value if folder is not None else Path(value)
+        # while it runs, an attempt writes under a name of its own
+        final = path.with_name(final_name(path.name, mark_of(info.name)))
+        return path if path.exists() else final
+    known = [key for key, each in params.items() if isinstance(each, str) and each]
+    raise NotFoundError(
+        f"task {info.id} has no file in a parameter {question.parameter!r}; its "
+        f"texts are: {', '.join(known) or 'none'}"
+    )
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Return some names of the files in a folder."""
+    with os.scandir(folder) as entries:
+        found = [entry.name for entry in islice(entries, MOST_SHOWN)]
+    return sorted(found)
 
 
 # ------------------------------------------------------------ in the broker

@@ -42,6 +42,8 @@ Content = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 """BLAKE2b digest (32 bytes, hexadecimal) of a file's bytes: its name on every node."""
 NodeName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 ShortText = Annotated[str, Meta(max_length=1024)]
+FileName = Annotated[str, Meta(pattern=r"^(?!\.{1,2}$)[^/\x00]{1,255}$")]
+"""Name of a file in a folder, without the folder."""
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Rate: TypeAlias = Annotated[float, Meta(gt=0, le=1e15)]
@@ -62,9 +64,12 @@ OPTIONS = frozenset(
         "retries",
         "env",
         "export",
+        "cwd",
     ]
 )
 """Options of `Client.submit` that a job may have; the rest are the pool's own."""
+COMMAND = "command"
+"""The application of programs, which run in folders and have an environment of their own."""
 MARK = "hetpool-input:"
 """Start of the text that stands for an input file in a job's parameters."""
 
@@ -98,6 +103,22 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SentFile:
+    """An input file that a command finds in its folder.
+
+    Attributes:
+        name: its name there.
+        mark: of the input.
+        executable: whether it may be executed.
+
+    """
+
+    name: FileName
+    mark: ShortText
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PoolJob:
     """A job: an application with parameters, or a pickled call, and what it needs.
 
@@ -111,6 +132,7 @@ class PoolJob:
         seconds: expected time by resource (`gpu0`), node and resource (`n1/gpu0`) or kind
             (`gpu`); empty: the nodes estimate it.
         nodes: the only nodes that may run it; empty: any.
+        sent: inputs of a command that lie in its folder.
 
     """
 
@@ -122,6 +144,12 @@ class PoolJob:
     inputs: Annotated[tuple[InputFile, ...], Meta(max_length=MAX_INPUTS)] = ()
     seconds: dict[ShortText, Seconds] = field(default_factory=dict)
     nodes: Annotated[tuple[NodeName, ...], Meta(max_length=MAX_NODES)] = ()
+    sent: Annotated[tuple[SentFile, ...], Meta(max_length=MAX_INPUTS)] = ()
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a program of the user's."""
+        return self.app == COMMAND and not self.call
 
     @property
     def size(self) -> int:
@@ -150,13 +178,14 @@ class PoolNode:
     Attributes:
         name: its name, the same over restarts.
         address: where its agent listens; fixed, as jobs are pinned to it.
-        slots: of its hetd; none: a gateway, which only has files.
+        slots: of the resources of its hetd that are up.
         ingress: bytes a second that may reach it, as configured; None: as many as can.
         egress: bytes a second that leave it.
         machine: name of the machine, which clients on the same one recognise.
         draining: it takes no further jobs.
         present: whether its agent is connected.
         measured: bytes a second that reached it lately; None: nothing did.
+        gateway: it has no hetd and only holds files.
 
     """
 
@@ -169,6 +198,7 @@ class PoolNode:
     draining: bool = False
     present: bool = True
     measured: Rate | None = None
+    gateway: bool = False
 
     @property
     def inward(self) -> float | None:

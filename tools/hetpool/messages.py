@@ -19,6 +19,7 @@ from hetpool.jobs import (
     Identifier,
     JobStatus,
     NodeName,
+    NodeSlot,
     PoolJob,
     PoolNode,
     Rate,
@@ -142,6 +143,14 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeSlots:
+    """Report the slots of the resources of a node that are up now; see `NameList`."""
+
+    node: NodeName
+    slots: Annotated[tuple[NodeSlot, ...], Meta(max_length=4096)]
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimJobs:
     """Ask whether a node may run jobs, immediately before it does; see `Claimed`.
 
@@ -165,12 +174,14 @@ class SnapshotFile:
         content: its content id.
         size: bytes.
         node: that has it.
+        starts: of a command, whose folder this is: how often it was started until then.
 
     """
 
     content: Content
     size: int
     node: NodeName
+    starts: Annotated[int, Meta(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,7 @@ class JobTerms:
     Attributes:
         id: the job.
         owned: whether the job is the node's at all.
+        elsewhere: it is another node's; else nobody claimed it since the broker began.
         generation: number of times that it was placed elsewhere; with the id it is the
             idempotency key on the node.
         order: of its transfers.
@@ -200,6 +212,7 @@ class JobTerms:
     snapshot: SnapshotFile | None = None
     reported: bool = False
     cancelled: str = ""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.arrays import Bools, Floats
     from hetsched.planning.batch.plan import Plan
 
+Estimates: TypeAlias = "Mapping[str, Mapping[str, Mapping[str, float]]]"
+"""Job -> node -> seconds by resource; jobs that are alike share the map of their nodes."""
+
+NOTHING: Mapping[str, Mapping[str, float]] = {}
 UNKNOWN_S = 1.0
 """Expected time of a job about which nothing is known, seconds."""
 OVERHEAD_S = 0.01
@@ -113,12 +117,12 @@ def seconds_on(
 def seconds_of(
     jobs: Sequence[PoolJob],
     slots: Sequence[tuple[PoolNode, NodeSlot]],
-    estimates: Mapping[tuple[str, str], Mapping[str, float]],
+    estimates: Estimates,
 ) -> Floats:
     """Return the expected time of each job on each slot, (jobs, slots).
 
     A thousand nodes have a few kinds of slots: a job that says nothing of nodes is looked
-    at once for each kind.
+    at once for each kind. Jobs that are alike by what the nodes estimate share a row.
     """
     alike: dict[tuple[str, str], tuple[PoolNode, NodeSlot]] = {}
     for node, slot in slots:
@@ -128,22 +132,34 @@ def seconds_of(
         [numbers[slot.resource, slot.kind] for _, slot in slots], dtype=np.int64
     )
     rows = np.empty((len(jobs), len(slots)))
+    known: dict[tuple[Any, ...], Floats] = {}
     for row, job in zip(rows, jobs, strict=True):
         if job.seconds and not job.nodes and not any("/" in key for key in job.seconds):
             kinds = [seconds_on(job, node, slot, None) for node, slot in alike.values()]
             row[:] = np.array(kinds)[columns]
-        else:
+            continue
+        by_node = estimates.get(job.id, NOTHING)
+        same = _likeness(job, by_node)
+        if same not in known:
             row[:] = [
-                seconds_on(job, node, slot, estimates.get((job.id, node.name)))
+                seconds_on(job, node, slot, by_node.get(node.name))
                 for node, slot in slots
             ]
+            known[same] = row
+        row[:] = known[same]
     return rows
+
+
+def _likeness(job: PoolJob, by_node: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what the times of a job on all slots depend on."""
+    allowed = tuple(job.options.get("resources") or ())
+    return id(by_node), job.nodes, allowed, tuple(job.seconds.items())
 
 
 def placing_of(
     jobs: Sequence[PoolJob],
     nodes: Iterable[PoolNode],
-    estimates: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
+    estimates: Estimates | None = None,
     commitments: Commitments | None = None,
     share: float = 1.0,
 ) -> tuple[Placing | None, list[PoolJob]]:
@@ -152,7 +168,7 @@ def placing_of(
     Args:
         jobs: the batch.
         nodes: all nodes; those that are absent or draining take nothing, but may send.
-        estimates: (job id, node name) -> seconds by resource.
+        estimates: of the nodes; None: only the jobs say what they take.
         commitments: what earlier plans hold.
         share: of the links' rates that the plan may use.
 

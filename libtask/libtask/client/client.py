@@ -99,6 +99,7 @@ class OptionFields(TypedDict, total=False):
     resume: bool
     lease: str
     lease_s: float
+    cwd: str
 
 
 class SubmitFields(OptionFields, total=False):

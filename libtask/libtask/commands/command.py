@@ -68,6 +68,7 @@ class Command(Task):
         grace_s: seconds for that.
         resumable: whether every exit status means that it has saved; else only 75
             (EX_TEMPFAIL) does.
+        starts_before: number of its starts on other nodes, which count as attempts.
 
     """
 
@@ -87,6 +88,7 @@ class Command(Task):
     stop_signal: int = 0
     grace_s: float = 60.0
     resumable: bool = False
+    starts_before: int = 0
 
     needs_device: ClassVar[bool] = False
     keeps_snapshots: ClassVar[bool] = False
@@ -248,6 +250,7 @@ class Running:
         self._device = device
         self._checkpoint = checkpoint
         self._situation = context
+        self._attempt = context.attempt + task.starts_before
         self._asked_at: float | None = None
         self._killed = False
         folder = Path(task.folder or "/nonexistent").parent / "progress"
@@ -302,7 +305,7 @@ class Running:
             "HETD_INDEX": "" if index is None else str(index),
             "HETD_RESOURCE": self._device.name,
             "HETD_KIND": self._device.kind,
-            "HETD_ATTEMPT": str(context.attempt),
+            "HETD_ATTEMPT": str(self._attempt),
             "HETD_PROGRESS": str(self._progress.path),
         }
 
@@ -329,7 +332,7 @@ class Running:
         if not pattern:
             return None
         path = Path(self._filled(pattern))
-        anew = os.O_TRUNC if self._situation.attempt == 1 else os.O_APPEND
+        anew = os.O_TRUNC if self._attempt == 1 else os.O_APPEND
         try:
             mask = os.umask(self._task.umask) if self._task.umask >= 0 else None
             try:
@@ -348,7 +351,7 @@ class Running:
             ("{id}", self._situation.task),
             ("{index}", "" if index is None else index),
             ("{name}", self._task.name),
-            ("{attempt}", self._situation.attempt),
+            ("{attempt}", self._attempt),
             ("{resource}", self._device.name),
         ):
             pattern = pattern.replace(mark, str(value))

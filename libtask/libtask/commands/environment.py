@@ -28,6 +28,11 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "-1"}
 """Values that hide all devices from CUDA and ROCm."""
 
 
+def packed(environment: Mapping[bytes, bytes]) -> bytes:
+    """Encode an environment for an attachment; equal ones have equal encodings."""
+    return b"\0".join(b"%s=%s" % pair for pair in sorted(environment.items()))
+
+
 def variables(device: DeviceSpec, threads: int = 0) -> dict[str, str]:
     """Return the variables that make a device the only visible one of its kind.
 

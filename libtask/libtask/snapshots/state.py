@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libtask.parameters import file_parameters
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -59,7 +61,7 @@ def pack(task: Task) -> Packed:
 
 
 def put_back(task: Task, packed: Packed) -> None:
-    """Restore the packed state into a newly loaded task.
+    """Restore the packed state into a newly loaded task; paths of its files stay.
 
     Raises:
         Exception: the values cannot be unpickled here.
@@ -68,7 +70,11 @@ def put_back(task: Task, packed: Packed) -> None:
     unpickler = _Unpickler(io.BytesIO(packed.values), packed.arrays)
     count = unpickler.load()
     attributes = [unpickler.load() for _ in range(count)]
+    # on another node, or in another attempt, its files have other paths
+    files = file_parameters(type(task))
     for name, saved in attributes:
+        if name in files:
+            continue
         setattr(task, name, _merged(getattr(task, name, None), saved))
 
 

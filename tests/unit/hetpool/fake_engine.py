@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetpool import messages as m
 from hetpool.broker.broker import Broker
+from hetpool.broker.racks import planned_by_racks
 from hetpool.jobs import JobStatus, NodeSlot, PoolJob, PoolNode, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.placing import planned
@@ -15,6 +16,7 @@ from hetpool.setup.settings import BrokerSettings
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
+    from hetpool.broker.racks import Batch
     from hetpool.placing import Placing
     from hetpool.seam import Answer
 
@@ -36,6 +38,9 @@ class DirectPlanning:
 
     async def plan(self, placing: Placing, planner: str, order: int) -> PoolPlan:
         return planned(placing, planner, order)
+
+    async def plan_racks(self, batch: Batch, planner: str, order: int) -> PoolPlan:
+        return planned_by_racks(batch, planner, order)
 
     def close(self) -> None:
         """Nothing to end."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hetpool import messages as m
-from hetpool.jobs import InputFile, PoolNode, PoolPlan
+from hetpool.broker.racks import WHOLE, RackPlanner, racks_of
+from hetpool.jobs import InputFile, NodeSlot, PoolJob, PoolNode, PoolPlan
+from hetpool.placing import Commitments
 from hetpool.seam import ErrandState
 from hetpool.setup.settings import BrokerSettings
+from hetsched.planning.batch.planners import make_planner
 from libtask.errors import InputError, NotFoundError
 from unit.hetpool.fake_engine import FakePool, a_job, a_node
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 JOB = a_job(1)
+CPU, GPU = NodeSlot("cpu", "cpu"), NodeSlot("gpu0", "gpu")
 SAVED = m.SnapshotFile("cd" * 32, 1000, "n1")
 
 
@@ -108,6 +113,39 @@ def test_what_nothing_can_run_is_left_out_until_something_can() -> None:
         assert await pool.place(picky) == {picky.id: "n3"}
 
     run(story())
+
+
+def test_a_large_pool_is_planned_by_racks_beside_what_it_has() -> None:
+    count = WHOLE + 50
+
+    async def story() -> None:
+        pool = await a_pool(*(f"n{number}" for number in range(count)))
+        first = await pool.place(*(a_job(n) for n in range(1, count + 1)))
+        later = await pool.place(*(a_job(n) for n in range(1001, 1001 + count)))
+        known = await pool.place(a_job(5000, seconds={}), a_job(5001, seconds={}))
+        none = await pool.place(a_job(6000, nodes=("n9999",)))
+
+        # a job for each node, twice: each rack gets its part, and each node of it
+        for placed in (first, later):
+            assert sorted(placed.values()) == sorted(pool.broker.ledger.nodes)
+        assert len(set(known.values())) == 2
+        assert none == {}
+
+    run(story())
+
+
+def test_racks_are_equal_and_beside_their_load() -> None:
+    nodes = [a_node(f"n{number}") for number in range(201)]
+    held = Commitments(busy={(f"n{number}", "cpu"): [100.0] for number in range(67)})
+    jobs = [a_job(n) for n in range(1, 101)]
+    racks = RackPlanner("ncjm", make_planner("ncjm", {}), 100)
+
+    plan, left = racks.plan(jobs, nodes, held)
+
+    assert [len(rack) for rack in racks_of(nodes, 100)] == [67, 67, 67]
+    busy = {name for name, _ in held.busy}
+    assert left == []
+    assert not busy & {entry.node for entry in plan.entries}
 
 
 def test_short_jobs_of_a_client_travel_together() -> None:
@@ -468,6 +506,73 @@ def test_a_job_that_ends_much_too_early_makes_the_others_move() -> None:
     run(story())
 
 
+def with_gpu(name: str) -> PoolNode:
+    return replace(a_node(name), slots=(CPU, GPU))
+
+
+async def on_gpus(*jobs: PoolJob) -> tuple[FakePool, dict[str, str]]:
+    """Return a pool of two nodes with a GPU, and where it placed jobs that need one."""
+    pool = await a_pool()
+    for name in ("n1", "n2"):
+        await pool.join(with_gpu(name))
+    nodes = await pool.place(*jobs)
+    await pool.look()
+    for job, node in nodes.items():
+        pool.node(node).states[job] = "staged"
+    return pool, nodes
+
+
+def test_what_waits_for_a_lost_device_moves_at_once_and_nothing_goes_there() -> None:
+    jobs = [a_job(n, seconds={"gpu": 10.0}) for n in range(1, 5)]
+
+    async def story() -> None:
+        pool, nodes = await on_gpus(*jobs)
+        on_one = {job for job, node in nodes.items() if node == "n1"}
+        assert len(on_one) == 2
+
+        await pool.ask("slots", m.ChangeSlots("n1", (CPU,)))
+        await pool.look(after=1.0)  # less than the pause between two plans
+
+        assert {key for name, key, _ in pool.engine.calls if name == "pin"} == on_one
+        assert await pool.place(a_job(9, seconds={"gpu": 1.0})) == {a_job(9).id: "n2"}
+
+    run(story())
+
+
+def test_what_waits_for_a_device_that_is_lost_everywhere_stays() -> None:
+    job = a_job(1, seconds={"gpu": 10.0})
+
+    async def story() -> None:
+        pool, nodes = await on_gpus(job)
+        for name in ("n1", "n2"):
+            await pool.ask("slots", m.ChangeSlots(name, (CPU,)))
+        await pool.look(after=1.0)
+        assert pool.engine.calls == []
+
+        other_one = other(nodes[job.id])
+        await pool.ask("slots", m.ChangeSlots(other_one, (CPU, GPU)))
+        await pool.look(after=1.0)
+        assert pool.engine.calls[0] == ("pin", job.id, f"tls://{other_one}:9000")
+
+    run(story())
+
+
+def test_a_job_may_stay_on_another_resource_of_its_node() -> None:
+    job = a_job(1, seconds={"n1/cpu": 2.0, "n1/gpu0": 1.0})
+
+    async def story() -> None:
+        pool, _ = await on_gpus(job)
+        assert pool.broker.ledger.placed[job.id].entry.resource == "gpu0"
+
+        await pool.ask("slots", m.ChangeSlots("n1", (CPU,)))
+        await pool.look(after=1.0)
+
+        assert pool.engine.calls == []
+        assert pool.broker.ledger.placed[job.id].entry.resource == "cpu"
+
+    run(story())
+
+
 # ------------------------------------------------------------ cancel and refuse
 
 
@@ -514,7 +619,9 @@ def test_a_planner_that_is_unknown_fails_its_batch_alone() -> None:
     run(story())
 
 
-@pytest.mark.parametrize("name", ["place", "join", "claim", "cancel", "move", "drain"])
+@pytest.mark.parametrize(
+    "name", ["place", "join", "claim", "cancel", "move", "drain", "slots"]
+)
 @pytest.mark.parametrize("content", [b"", b"\xff" * 50, b"\x81\xa1x\x01", b"\x90"])
 def test_a_malformed_message_is_refused_in_one_line(name: str, content: bytes) -> None:
     async def story() -> None:

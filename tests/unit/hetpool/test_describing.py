@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import cloudpickle
 import pytest
 
+from hetapps.heat import Heat
 from hetpool import messages as m
 from hetpool.broker.estimates import EstimateCache
 from hetpool.client.describing import Input, described, zipped
@@ -22,7 +24,10 @@ from hetpool.messages import decode, encode
 from hetpool.node.lease import Lease
 from hetpool.node.tasks import call_of, job_of, task_name
 from hetpool.outcomes import JobOutcome, completed, result_of
+from libtask.apps import goes_by_value
 from libtask.errors import InputError, TaskFailedError
+from libtask.parameters import FileRole, build, file_parameters, values_of
+from libtask.task import Task
 from unit.hetpool.fake_engine import a_job, a_node
 
 
@@ -69,6 +74,38 @@ def test_what_this_module_defines_travels_by_value() -> None:
     job = a_description(a_node, "n1")
 
     assert cloudpickle.loads(job.call)[1] == ("n1",)
+
+
+def test_an_installed_application_goes_by_its_name() -> None:
+    by_object = a_description(Heat(n=64, output="a.npy"))
+    by_class = a_description(Heat, {"n": 64})
+
+    assert (by_object.app, by_object.call, by_object.params["n"]) == ("heat", b"", 64)
+    assert (by_class.app, by_class.params) == ("heat", {"n": 64})
+
+
+@dataclass
+class Own(Task):
+    """An application of a module that nodes do not have."""
+
+    n: int = 1
+    input: Annotated[Path | None, FileRole.INPUT] = None
+
+
+def test_a_class_of_ones_own_module_is_whole_where_the_module_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = a_description(Own(n=3))
+    monkeypatch.delitem(sys.modules, __name__)
+
+    task, arguments = call_of(job, {})
+
+    assert arguments == ()
+    assert goes_by_value(type(task))
+    assert values_of(task) == {"n": 3, "input": None}
+    assert file_parameters(type(task)) == {"input": FileRole.INPUT}
+    with pytest.raises(InputError, match="parameter n: expected int"):
+        build(type(task), {"n": "x"})
 
 
 @pytest.mark.parametrize("seconds", [{"cpu": -1.0}, {"cpu": float("nan")}])
@@ -195,7 +232,9 @@ class Answers:
         self.asked.append(node)
         if node not in self.nodes:
             raise InputError(f"{node} does not answer")
-        return m.JobEstimates(({"cpu": self.nodes[node]},) * len(message.jobs))
+        found = self.nodes[node]
+        seconds = {"cpu": found} if found.confidence >= 0 else {}
+        return m.JobEstimates((seconds,) * len(message.jobs))
 
 
 def estimated(answers: Answers, jobs: list[PoolJob], times: int = 1) -> Any:
@@ -217,7 +256,7 @@ def test_a_guess_gives_way_to_a_measurement_elsewhere() -> None:
 
     found = estimated(answers, [job])
 
-    assert found[job.id, "n1"] == found[job.id, "n2"] == {"cpu": 0.01}
+    assert found[job.id] == {"n1": {"cpu": 0.01}, "n2": {"cpu": 0.01}}
 
 
 def test_two_measurements_stay_different() -> None:
@@ -226,7 +265,7 @@ def test_two_measurements_stay_different() -> None:
 
     found = estimated(answers, [job])
 
-    assert (found[job.id, "n1"], found[job.id, "n2"]) == ({"cpu": 1.0}, {"cpu": 0.5})
+    assert found[job.id] == {"n1": {"cpu": 1.0}, "n2": {"cpu": 0.5}}
 
 
 def test_nodes_are_asked_once_for_jobs_that_are_alike() -> None:
@@ -264,7 +303,21 @@ def test_a_silent_node_does_not_stop_the_plan() -> None:
     answers = Answers(n1=m.NodeEstimate(1.0, 0.8))
     job = a_job(seconds={})
 
-    assert estimated(answers, [job]) == {(job.id, "n1"): {"cpu": 1.0}}
+    assert estimated(answers, [job]) == {job.id: {"n1": {"cpu": 1.0}}}
+
+
+def test_a_node_that_cannot_run_a_job_gets_none_if_another_can() -> None:
+    answers = Answers(n1=m.NodeEstimate(0.0, -1.0), n2=m.NodeEstimate(2.0, 0.9))
+    job = a_job(seconds={})
+
+    assert estimated(answers, [job]) == {job.id: {"n1": {}, "n2": {"cpu": 2.0}}}
+
+
+def test_a_job_that_no_node_can_run_is_left_to_the_node_that_refuses_it() -> None:
+    nothing = m.NodeEstimate(0.0, -1.0)
+    job = a_job(seconds={})
+
+    assert estimated(Answers(n1=nothing, n2=nothing), [job]) == {job.id: {}}
 
 
 # ------------------------------------------------------------ the extra

@@ -191,13 +191,13 @@ def test_times_by_kind_of_slot_are_those_of_each_slot() -> None:
         PoolJob("d", "d", seconds={"cpu": 2.0}, options={"resources": ["gpu0"]}),
         PoolJob("e", "e"),
     ]
-    estimates = {("e", "n0"): {"cpu0": 7.0}}
+    estimates = {"e": {"n0": {"cpu0": 7.0}}}
 
     found = seconds_of(jobs, slots, estimates)
 
     assert found.tolist() == [
         [
-            seconds_on(job, *each, estimates.get((job.id, each[0].name)))
+            seconds_on(job, *each, estimates.get(job.id, {}).get(each[0].name))
             for each in slots
         ]
         for job in jobs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from hetpool.inquiry import AskNode, AskTasks, NodeFacts, TaskFacts
-from hetpool.jobs import ENDED
+from hetpool.jobs import COMMAND, ENDED
 from hetpool.node.tasks import MOVED, job_of
 from libtask.apps import short_name
 from libtask.errors import HetError, InputError, NotFoundError
@@ -93,7 +93,7 @@ class TaskView:
     @property
     def app(self) -> str:
         if self.info is not None:
-            return short_name(self.info.app)
+            return _label_of(self.info)
         return short_name(self.status.app) if self.status is not None else ""
 
     @property
@@ -108,6 +108,13 @@ class TaskView:
     @property
     def submitted(self) -> float | None:
         return self.attempts[0][1].submitted if self.attempts else None
+
+
+def _label_of(info: TaskInfo) -> str:
+    """Return the name of an application; of a program, its own."""
+    if info.app == COMMAND:
+        return info.type.partition("/")[2] or info.app
+    return short_name(info.app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,7 @@ def gathered(
     """
     nodes = pool.nodes()
     statuses = pool.tasks()
-    working = [node for node in nodes if node.present and node.slots]
+    working = [node for node in nodes if node.present and not node.gateway]
     question = AskTasks(limit=limit, since=since)
     answers = _ask_all(pool, working, question, TaskFacts)
     known = {

@@ -1,8 +1,9 @@
-"""`hetctl pool submit`, `batch`, `plan`: tasks of applications, placed by the pool.
+"""`hetctl pool submit`, `batch`, `plan`: tasks of applications and programs, placed by the pool.
 
 The files that an application declares as its inputs are sent to the node that runs the task,
 which gets their paths there. `@FILE` does so for any parameter, `node:PATH` names a file that
-the node has itself.
+the node has itself. A program runs in a folder of its own there, with the files that are sent
+along, or in one that the node has itself (`--cwd`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from hetctl.commands.submit import natural, usage
+from hetctl.commands.submit import WORDS, Array, natural, parted, usage
 from hetctl.completing import applications, files, parameters_of
 from hetctl.options import assignments
 from hetctl.output import emit, say, table
 from hetctl.pool.connection import complete_nodes, open_pool, pooled, settings_of
 from hetctl.pool.nodes import check_nodes
+from hetctl.submission.programs import (
+    KINDS,
+    NAMES,
+    Program,
+    able_kinds,
+    export_of,
+    pool_program_options,
+    variant_of,
+)
+from hetctl.submission.scripts import is_script
 from hetctl.submission.variants import combinations, filled
 from hetctl.units import ByteSize, CoreCount, Duration, Whole, readable_duration
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from hetctl.documents.pool import PoolPlanned
     from hetpool.client.pool import Pool, PoolTask
     from hetpool.jobs import PoolJob, PoolPlan
+    from libtask.commands import Command
     from libtask.parameters import FileRole
 
 FILE = "@"
@@ -121,16 +133,40 @@ def described(pool: Pool, some: list[Wanted]) -> list[PoolJob]:
 
 # ------------------------------------------------------------ submit
 
+FOR_PROGRAMS = NAMES | {"cwd", "sent", "name"}
+"""Options of programs only: an application may have parameters of these names."""
+
 
 class PoolSubmit(click.Command):
-    """Prints the application's parameters for `pool submit APP --help`."""
+    """Prints the application's parameters for `pool submit APP --help`.
+
+    The words after `--` are a program. Without them, options of programs may be parameters
+    of the application.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args, words = parted(args)
+        ctx.meta[WORDS] = words
         helps = {"-h", "--help"} & set(args)
         if args and not args[0].startswith("-") and helps:
             say(usage(args[0]).replace("hetctl submit", "hetctl pool submit"))
             ctx.exit()
-        return super().parse_args(ctx, args)
+        if not self._has_app(ctx, args):
+            return super().parse_args(ctx, args)
+        params = self.params
+        self.params = [each for each in params if each.name not in FOR_PROGRAMS]
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            self.params = params
+
+    def _has_app(self, ctx: click.Context, args: list[str]) -> bool:
+        """Return whether there is an application among the words."""
+        try:
+            found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        except click.UsageError:
+            return False  # parsing reports the error later
+        return isinstance(found.get("app"), str)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
@@ -145,7 +181,7 @@ class PoolSubmit(click.Command):
 @click.command(
     "submit", cls=PoolSubmit, context_settings={"ignore_unknown_options": True}
 )
-@click.argument("app", shell_complete=applications)
+@click.argument("app", shell_complete=applications, required=False)
 @click.argument(
     "rest",
     nargs=-1,
@@ -191,25 +227,156 @@ class PoolSubmit(click.Command):
     default=1,
     help="Number of copies to submit.",
 )
+@click.option(
+    "--array",
+    type=Array(),
+    metavar="INDEXES",
+    help="Submit one task per index, e.g. 0-99; {index} in values and names is replaced.",
+)
+@click.option(
+    "--send",
+    "sent",
+    multiple=True,
+    type=click.Path(),
+    help="Send this file along: the program finds it in its folder.",
+)
+@click.option(
+    "--cwd",
+    default="",
+    metavar="FOLDER",
+    help="Run the program in this folder, which the node has.  [default: one of its own]",
+)
+@click.option("--name", default="", help="Name by which its times are recorded.")
+@pool_program_options
 @click.option("--wait", "waiting", is_flag=True, help="Wait until the tasks end.")
 @click.option("--timeout", type=Duration(), help="Wait at most this long, e.g. 90s.")
 @pooled
+@click.pass_context
 def submit_command(
-    *, app: str, rest: tuple[str, ...], config: str | None, as_json: bool, **given: Any
+    ctx: click.Context,
+    /,
+    *,
+    app: str | None,
+    rest: tuple[str, ...],
+    config: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> int:
-    """Submit a task of APP; the pool chooses the node, hetd there the resource.
+    """Submit a task of APP, or of a program (-- COMMAND...); the pool chooses the node.
 
-    Parameters are options, as for `hetctl submit`. The input files of an application are
+    Parameters of an application are options, as for `hetctl submit`. Its input files are
     sent along: --input plate.npy; @FILE does so for any parameter, and node:PATH names a
     file that the node has itself. Output files are written on the node: `pool get`.
+
+    A program runs in an empty folder of its own on the node, with the files of --send and
+    --input, and the environment of the node with the variables of --export and --env.
     """
     settings_of(config)  # a missing package or file is reported first
-    task = wanted(
-        app, dict(_texts(app, rest, given["settings"])), _options(given), text=True
-    )
+    given |= {"as_json": as_json}
+    words = ctx.meta[WORDS]
+    if app is None:
+        return _submit_program(_typed(words, rest, given), config, given)
+    if app.startswith("-"):
+        raise click.UsageError(f"no option {app!r}; write a program after --")
+    if words:
+        raise click.UsageError(f"either the application {app}, or a program after --")
+    _refuse_script(app)
+    texts = _texts(app, rest, given["settings"])
+    tasks = [
+        wanted(app, filled(texts, each), _options(given), text=True)
+        for each in _variants(given["array"])
+    ]
     with open_pool(config) as pool:
-        jobs = described(pool, [task] * given["count"])
-        return _submit(pool, jobs, "", given | {"as_json": as_json})
+        jobs = described(pool, tasks * given["count"])
+        return _submit(pool, jobs, "", given)
+
+
+def _refuse_script(name: str) -> None:
+    if is_script(name):
+        raise click.UsageError(
+            f"{name}: send a script along: hetctl pool submit --send {name} -- sh {name}"
+        )
+
+
+def _variants(array: tuple[list[int], int] | None) -> list[dict[str, Any]]:
+    """Return the value of `{index}` for each task; without an array, one empty variant."""
+    if array is None:
+        return [{}]
+    indexes, at_once = array
+    if at_once:
+        raise click.UsageError("--array: a pool has no limit of tasks at once (%)")
+    if len(indexes) > MOST:
+        raise click.UsageError(f"--array: at most {MOST} tasks in a batch")
+    return [{"index": each} for each in indexes]
+
+
+# ------------------------------------------------------------ programs
+
+
+def _typed(
+    words: tuple[str, ...], rest: tuple[str, ...], given: dict[str, Any]
+) -> Program:
+    """Read a program from the command line."""
+    if rest:
+        raise click.UsageError(f"no option {rest[0]!r}; write a program after --")
+    if not words and not any(given[f"on_{kind}"] for kind in KINDS):
+        raise click.UsageError("nothing to submit: give APP, or -- COMMAND...")
+    if given["settings"]:
+        raise click.UsageError("--set is for applications")
+    if given["cwd"] and given["sent"]:
+        raise click.UsageError(
+            "--send is for the folder that the program gets; that of --cwd has its files"
+        )
+    return Program(words, given)
+
+
+def _submit_program(program: Program, config: str | None, given: dict[str, Any]) -> int:
+    variants = _variants(given["array"])
+    with open_pool(config) as pool:
+        command = program.elsewhere(_kinds_for(pool, given["resources"]))
+        tasks = [
+            _program_task(variant_of(command, each), each, given) for each in variants
+        ]
+        jobs = described(pool, tasks * given["count"])
+        return _submit(pool, jobs, "", given)
+
+
+def _kinds_for(pool: Pool, given: tuple[str, ...]) -> list[str]:
+    """Return the kinds of the resources that the user named, on all nodes; none: the CPU."""
+    if not given:
+        return ["cpu"]
+    kinds = {slot.resource: slot.kind for node in pool.nodes() for slot in node.slots}
+    return able_kinds(kinds, _words_of(given))
+
+
+def _program_task(
+    command: Command, variant: dict[str, Any], given: dict[str, Any]
+) -> Wanted:
+    """Return a program as a task to submit; the file of its standard input is sent along."""
+    from hetpool.client.commands import parameters_of
+    from hetpool.client.pool import Input
+
+    params = parameters_of(command)
+    source = filled(given["input"], variant)
+    if source.startswith(AT_NODE):
+        params["input"] = source.removeprefix(AT_NODE)
+    elif source:
+        path = Path(source).expanduser()
+        if not path.is_file():
+            raise InputError(f"--input: no file {path} here; write {AT_NODE}{source}")
+        params["input"] = Input(path.absolute())
+    cwd = given["cwd"] and str(Path(given["cwd"]).expanduser().absolute())
+    return Wanted(
+        "command",
+        params,
+        _options(given)
+        | ({"cwd": cwd} if cwd else {})
+        | {"files": tuple(given["sent"])},
+    )
+
+
+def _words_of(texts: tuple[str, ...]) -> list[str]:
+    return [name.strip() for text in texts for name in text.split(",")]
 
 
 def _texts(
@@ -225,11 +392,13 @@ def _texts(
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that differ from the defaults, as `Pool.submit` names them."""
-    words = [name.strip() for text in given["resources"] for name in text.split(",")]
+    export = export_of(given)
     values = {
         "priority": given["priority"],
         "nodes": tuple(given["nodes"]),
-        "resources": tuple(words),
+        "resources": tuple(_words_of(given["resources"])),
+        "env": dict(export.variables),
+        "export": export.names if export.names != "none" else "",
         "cores": given["cores"],
         "memory_bytes": given["memory"],
         "time_limit_s": given["time_limit"],
@@ -254,7 +423,8 @@ def _submit(
         return 0
     from hetctl.pool.tasks import wait_for
 
-    return wait_for(pool, names, given["timeout"], as_json=given["as_json"])
+    wait = (pool, names, given["timeout"])
+    return wait_for(*wait, as_json=given["as_json"], own=tasks)
 
 
 def _report(tasks: list[PoolTask], plan: PoolPlan) -> None:

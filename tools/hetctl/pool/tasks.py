@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from hetctl.output import emit, now, say, table
 from hetctl.pool.connection import complete_nodes, open_pool, pooled
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetctl.pool.gathering import Gathered, TaskView
-    from hetpool.client.pool import Pool
+    from hetpool.client.pool import Pool, PoolTask
+    from hetpool.inquiry import AskFile
 
 DAY_S = 86_400.0
 LOOK_S = 0.5
@@ -173,19 +175,32 @@ def wait_command(
 
 
 def wait_for(
-    pool: Pool, jobs: Sequence[str], timeout: float | None, *, as_json: bool
+    pool: Pool,
+    jobs: Sequence[str],
+    timeout: float | None,
+    *,
+    as_json: bool,
+    own: Sequence[PoolTask] = (),
 ) -> int:
     """Wait until jobs have ended; return the exit status of `hetctl wait`.
 
-    The nodes are asked, not a future: the jobs may be another client's.
+    The nodes are asked, not a future: the jobs may be another client's. Of its own tasks,
+    this client knows those that a node refused, which are on no node.
     """
-    from hetctl.pool.gathering import gathered
+    from hetctl.pool.gathering import TaskView, gathered
 
     deadline = None if timeout is None else time.monotonic() + timeout
     left = set(jobs)
     while True:
+        ended = [task for task in own if task.done()]
         found = gathered(pool)
         mine = [view for view in found.tasks if view.job in set(jobs)]
+        seen = {view.job for view in mine}
+        mine += [
+            TaskView(task.id, status=task.status())
+            for task in ended
+            if task.id not in seen
+        ]
         for view in reversed(mine):
             if view.job in left and view.ended:
                 left.discard(view.job)
@@ -394,6 +409,13 @@ def _outside(view: TaskView) -> str:
     help="Parameter of the task with the file's path on its node.",
 )
 @click.option(
+    "--file",
+    "name",
+    default="",
+    metavar="NAME",
+    help="A file in the folder of a program instead.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -401,14 +423,15 @@ def _outside(view: TaskView) -> str:
 )
 @pooled
 def get_command(
-    *,
-    task: str,
-    parameter: str,
-    output: Path | None,
-    config: str | None,
-    as_json: bool,
+    *, task: str, output: Path | None, config: str | None, as_json: bool, **given: str
 ) -> None:
-    """Fetch a file that TASK wrote on its node, such as the output of a heat task."""
+    """Fetch a file that TASK wrote on its node, such as the output of a heat task.
+
+    The folder of a program stays for two weeks after its end, and with it all files that it
+    left there.
+    """
+    from hetpool.inquiry import AskFile
+
     with open_pool(config) as pool:
         _, views = gather(pool, [task])
         if len(views) != 1:
@@ -416,7 +439,8 @@ def get_command(
         (view,) = views
         if view.info is None:
             raise NotFoundError(f"task {view.id} has not begun on any node")
-        path, size = _fetched(pool, view, parameter, output)
+        question = AskFile(view.info.id, given["parameter"], name=given["name"])
+        path, size = _fetched(pool, view.node, question, output)
     if as_json:
         document = {"format": "hetctl/pool-file-1", "id": view.id}
         emit(document | {"file": str(path), "bytes": size})
@@ -425,13 +449,12 @@ def get_command(
 
 
 def _fetched(
-    pool: Pool, view: TaskView, parameter: str, output: Path | None
+    pool: Pool, node: str, question: AskFile, output: Path | None
 ) -> tuple[Path, int]:
     """Fetch a file piece by piece; it has its name only when all of it is here."""
-    from hetpool.inquiry import AskFile, FilePart
+    from hetpool.inquiry import FilePart
 
-    task = view.attempts[-1][1].id
-    part = pool.inquire(view.node, AskFile(task, parameter), FilePart)
+    part = pool.inquire(node, question, FilePart)
     path = output or Path(Path(part.name).name)
     if output is None and path.exists():
         raise InputError(f"{path} exists; name another file with --output")
@@ -440,8 +463,8 @@ def _fetched(
         with draft.open("wb") as file:
             file.write(part.content)
             while file.tell() < part.size:
-                question = AskFile(task, parameter, file.tell())
-                piece = pool.inquire(view.node, question, FilePart).content
+                further = msgspec.structs.replace(question, offset=file.tell())
+                piece = pool.inquire(node, further, FilePart).content
                 if not piece:
                     raise HetError(f"{part.name}: it became shorter meanwhile")
                 file.write(piece)

@@ -20,6 +20,7 @@ from hetctl.units import Duration
 from libtask.attachments import FOLDER, Attachments
 from libtask.client.origins import Export
 from libtask.commands.command import FIELDS, Command, label_of, split
+from libtask.commands.environment import packed
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError
 from libtask.origin import exported
@@ -55,8 +56,8 @@ class Signal(click.ParamType[int]):
             self.fail(f"expected a signal such as TERM or USR1, got {value!r}")
 
 
-def _options() -> list[Callable[[Any], Any]]:
-    """Return the options for programs only."""
+def _options(export: str) -> list[Callable[[Any], Any]]:
+    """Return the options of programs; `export`: the default of that option."""
     own = [
         click.option(
             f"--{kind}",
@@ -86,7 +87,7 @@ def _options() -> list[Callable[[Any], Any]]:
             default="",
             help="File for standard error.  [default: the same as the output]",
         ),
-        *_environment_options(),
+        *_environment_options(export),
         click.option(
             "--stop-signal",
             type=Signal(),
@@ -107,7 +108,7 @@ def _options() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _environment_options() -> list[Callable[[Any], Any]]:
+def _environment_options(export: str) -> list[Callable[[Any], Any]]:
     """Return the options for the environment of programs and applications."""
     return [
         click.option(
@@ -119,23 +120,32 @@ def _environment_options() -> list[Callable[[Any], Any]]:
         ),
         click.option(
             "--export",
-            default="all",
+            default=export,
             metavar="all|none|A,B",
-            help="Variables to pass from this environment.  [default: all]",
+            help=f"Variables to pass from this environment.  [default: {export}]",
         ),
     ]
 
 
 def environment_options(function: Any) -> Any:
     """Add the options for the environment of programs and applications."""
-    for option in reversed(_environment_options()):
+    for option in reversed(_environment_options("all")):
         function = option(function)
     return function
 
 
 def program_options(function: Any) -> Any:
     """Add the options of programs."""
-    for option in reversed(_options()):
+    return _with_options(function, "all")
+
+
+def pool_program_options(function: Any) -> Any:
+    """Add the options of programs for other nodes, which have an environment of their own."""
+    return _with_options(function, "none")
+
+
+def _with_options(function: Any, export: str) -> Any:
+    for option in reversed(_options(export)):
         function = option(function)
     return function
 
@@ -197,30 +207,40 @@ class Program:
             able: kinds of resources that the general program may use.
 
         """
+        attachments = attachments_of(client)
+        own: dict[str, Any] = {
+            "environment": attachments.keep(environment(export_of(self.given))),
+            "folder": str(attachments.path),
+        }
+        if self.script:
+            own["script"] = attachments.keep(self.script)
+            own["words_before"] = self.words_before
+        return replace(self.elsewhere(able), **own)
+
+    def elsewhere(self, able: Sequence[str]) -> Command:
+        """Return the program as a task that has no environment yet.
+
+        Args:
+            able: kinds of resources that the general program may use.
+
+        """
         given = self.given
         for each in (given["input"], given["output"], given["error"]):
             check_pattern(each)
-        attachments = attachments_of(client)
-        fields: dict[str, Any] = {
-            "argv": list(self.words),
-            "by_kind": self.by_kind(),
-            "able": list(able),
-            "environment": attachments.keep(environment(export_of(given))),
-            "folder": str(attachments.path),
-            "name": given["name"] or self.label,
-            "umask": current_umask(),
-            "input": given["input"],
-            "output": given["output"],
-            "error": given["error"],
-            "stop_signal": given["stop_signal"] or 0,
-            "grace_s": given["grace"],
-            "resumable": given["resumable"],
-        }
-        if self.script:
-            fields["script"] = attachments.keep(self.script)
-            fields["words_before"] = self.words_before
         try:
-            return Command(**fields)
+            return Command(
+                argv=list(self.words),
+                by_kind=self.by_kind(),
+                able=list(able),
+                name=given["name"] or self.label,
+                umask=current_umask(),
+                input=given["input"],
+                output=given["output"],
+                error=given["error"],
+                stop_signal=given["stop_signal"] or 0,
+                grace_s=given["grace"],
+                resumable=given["resumable"],
+            )
         except ValueError as error:
             raise InputError(one_line(error)) from error
 
@@ -307,8 +327,7 @@ def environment(export: Export) -> bytes:
         InputError: it is too large, or lacks an exported variable.
 
     """
-    found = exported(export.names, export.variables)
-    return b"\0".join(b"%s=%s" % pair for pair in sorted(found.items()))
+    return packed(exported(export.names, export.variables))
 
 
 def resources_in(kinds: Mapping[str, str], words: Iterable[str]) -> list[str]:

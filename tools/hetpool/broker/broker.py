@@ -18,6 +18,7 @@ from hetpool.broker.copying import Copier
 from hetpool.broker.estimates import EstimateCache
 from hetpool.broker.ledger import Ledger
 from hetpool.broker.moving import Mover
+from hetpool.broker.racks import WHOLE, batch_of
 from hetpool.broker.replanning import Replanner
 from hetpool.inquiry import INQUIRE, Relay
 from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
@@ -102,6 +103,7 @@ class Broker:
             "move": self._on_move,
             "drain": self._on_drain,
             "join": self._on_join,
+            "slots": self._on_slots,
             "claim": self._on_claim,
             "receive": self._on_receive,
             INQUIRE: Relay(self._engine, self.ledger.present).answer,
@@ -259,19 +261,19 @@ class Broker:
         """Plan jobs beside all that is placed already."""
         nodes = list(self.ledger.nodes.values())
         estimates = await self._estimates.of(jobs, nodes)
-        placing, left = placing_of(
-            jobs,
-            nodes,
-            estimates,
-            self.ledger.commitments(self._clock(), [job.id for job in jobs]),
-            self.settings.share,
-        )
-        if placing is None:
-            plan = PoolPlan(planner, ())
+        held = self.ledger.commitments(self._clock(), [job.id for job in jobs])
+        share, order = self.settings.share, self.ledger.order
+        if sum(node.present and bool(node.slots) for node in nodes) > WHOLE:
+            batch = batch_of(jobs, nodes, estimates, held, share)
+            plan = await self._planning.plan_racks(batch, planner, order)
         else:
-            plan = await self._planning.plan(placing, planner, self.ledger.order)
+            placing, _ = placing_of(jobs, nodes, estimates, held, share)
+            plan = PoolPlan(planner, ())
+            if placing is not None:
+                plan = await self._planning.plan(placing, planner, order)
+        left = len(jobs) - len(plan.entries)
         if left:
-            note = f"{len(left)} jobs wait: no node that is present can run them"
+            note = f"{left} jobs wait: no node that is present can run them"
             plan = replace(plan, notes=(*plan.notes, note))
         return plan
 
@@ -307,6 +309,14 @@ class Broker:
         return encode(
             m.NameList(tuple(f"{each.id}.{each.generation}" for each in lost))
         )
+
+    async def _on_slots(self, content: bytes) -> bytes:
+        change = decode(m.ChangeSlots, content)
+        self.ledger.set_slots(change.node, change.slots)
+        self._replanner.set_due(at_once=True)
+        up = ", ".join(dict.fromkeys(slot.resource for slot in change.slots))
+        log.warning("node %s has now %s", change.node, up or "nothing")
+        return encode(m.NameList((change.node,)))
 
     async def _on_claim(self, content: bytes) -> bytes:
         claim = decode(m.ClaimJobs, content)

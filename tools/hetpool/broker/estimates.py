@@ -63,27 +63,27 @@ class EstimateCache:
 
     async def of(
         self, jobs: Sequence[PoolJob], nodes: Sequence[PoolNode]
-    ) -> dict[tuple[str, str], dict[str, float]]:
-        """Return (job, node) -> seconds by resource, where they are known."""
+    ) -> dict[str, dict[str, dict[str, float]]]:
+        """Return job -> node -> seconds by resource, where they are known."""
         kinds = {job.id: _kind(job) for job in jobs if not job.seconds}
         examples = {kinds[job.id]: job for job in jobs if job.id in kinds}
         able = [node for node in nodes if node.present and node.slots]
         await asyncio.gather(*(self._fill(node.name, examples) for node in able))
         names = [node.name for node in able]
         shared = {kind: self._shared(kind, names) for kind in examples}
-        return {
-            (job, name): seconds
-            for job, kind in kinds.items()
-            for name, seconds in shared[kind].items()
-        }
+        return {job: shared[kind] for job, kind in kinds.items()}
 
     def _shared(self, kind: bytes, nodes: list[str]) -> dict[str, dict[str, float]]:
         """Return seconds by node and resource; guesses give way to measurements elsewhere.
 
         Else the first node that has run a job looks the quickest or the slowest for ever.
+        A node without an estimate cannot run the job if another one can. If none can, it may
+        be refused, and the place where it is submitted says why.
         """
         answers = {name: self._kept.get((kind, name)) for name in nodes}
         known = {name: each.jobs for name, each in answers.items() if each is not None}
+        if not any(known.values()):
+            return {}
         best: dict[str, m.NodeEstimate] = {}
         for estimates in known.values():
             for resource, each in estimates.items():
@@ -110,8 +110,7 @@ class EstimateCache:
         except (HetError, OSError):
             return
         for kind, estimates in zip(new, found.jobs, strict=False):
-            if estimates:
-                self._kept[kind, node] = _Answer(estimates, self._clock())
+            self._kept[kind, node] = _Answer(estimates, self._clock())
         while len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
 

@@ -15,7 +15,7 @@ from hetpool.placing import Commitments, LinkUse, later, uses_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hetpool.jobs import PlanEntry, PoolJob, PoolNode
+    from hetpool.jobs import NodeSlot, PlanEntry, PoolJob, PoolNode
     from hetpool.messages import Join
 
 MOST_KNOWN = 100_000
@@ -120,6 +120,18 @@ class Ledger:
         if rate is not None and name in self.nodes:
             self.nodes[name] = replace(self.nodes[name], measured=rate)
 
+    def set_slots(self, name: str, slots: tuple[NodeSlot, ...]) -> None:
+        """Enter which resources of a node are up."""
+        if name in self.nodes:
+            self.nodes[name] = replace(self.nodes[name], slots=slots)
+
+    def offers(self, entry: PlanEntry) -> bool:
+        """Return whether the resource of a plan's entry is up; an unknown one may be."""
+        node = self.nodes.get(entry.node)
+        if node is None or not node.present or not entry.resource:
+            return True
+        return any(slot.resource == entry.resource for slot in node.slots)
+
     def lose(self, name: str, now: float) -> None:
         """Mark a node as absent; it stays lost until it joins, even if it connects."""
         if name in self.nodes and self.nodes[name].present:
@@ -182,7 +194,8 @@ class Ledger:
         """Return how a node may run a job now."""
         placed = self.placed.get(job)
         if placed is None or placed.node != node or placed.moving:
-            return JobTerms(job, owned=False)
+            elsewhere = placed is not None and placed.node != node
+            return JobTerms(job, owned=False, elsewhere=elsewhere)
         names = [name for file in placed.job.inputs for name in file.sources]
         if placed.begins_with is not None:
             names.append(placed.begins_with.node)

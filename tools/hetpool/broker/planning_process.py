@@ -10,9 +10,11 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING
 
+from hetpool.broker.racks import planned_by_racks
 from hetpool.placing import planned
 
 if TYPE_CHECKING:
+    from hetpool.broker.racks import Batch
     from hetpool.jobs import PoolPlan
     from hetpool.placing import Placing
 
@@ -41,6 +43,16 @@ class PlanningProcess:
         return await loop.run_in_executor(
             self._process, planned, placing, planner, order
         )
+
+    async def plan_racks(self, batch: Batch, planner: str, order: int) -> PoolPlan:
+        """Plan a batch as `racks.planned_by_racks` does, which needs no large matrices here."""
+        loop = asyncio.get_running_loop()
+        work = (planned_by_racks, batch, planner, order)
+        try:
+            return await loop.run_in_executor(self._process, *work)
+        except BrokenProcessPool:
+            self._process = _made()
+            return await loop.run_in_executor(self._process, *work)
 
     def close(self) -> None:
         """End the process."""

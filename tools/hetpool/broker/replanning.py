@@ -1,13 +1,14 @@
 """Planning again: jobs that have not begun move where they would end sooner.
 
-Due after each batch, after the loss or return of a node, and where a job ends much earlier
-or later than planned. What runs stays where it is: moving it is the user's decision.
+Due after each batch, after the loss or return of a node or of a device, and where a job ends
+much earlier or later than planned. What runs stays where it is: moving it is the user's decision.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from hetpool import messages as m
@@ -68,9 +69,11 @@ class Replanner:
         self._due = False
         self._next = 0.0
 
-    def set_due(self) -> None:
-        """Plan again at the next occasion."""
+    def set_due(self, *, at_once: bool = False) -> None:
+        """Plan again at the next occasion; `at_once`: do not wait since the last plan."""
         self._due = True
+        if at_once:
+            self._next = 0.0
 
     def ended(self, placed: PlacedJob, deviation: float) -> None:
         """Plan again if a job ended much earlier or later than planned."""
@@ -96,16 +99,35 @@ class Replanner:
         jobs = await self._movable()
         if not jobs:
             return
+        stuck = self._stuck(jobs)
         plan = await self._plans(jobs, planner)
         now_s = longest(self._ledger, self._clock())
-        if plan.makespan >= (1 - LEAST_GAIN) * now_s:
+        if plan.makespan >= (1 - LEAST_GAIN) * now_s and not stuck:
             return
+        self._stay([each for each in plan.entries if each.job in stuck])
         changed = [each for each in plan.entries if self._differs(each)][:MOST_MOVES]
         log.info("%d jobs move: %.1f s, not %.1f", len(changed), plan.makespan, now_s)
         moves = [self._mover.move(each.job, each) for each in changed]
         for error in await asyncio.gather(*moves, return_exceptions=True):
             if isinstance(error, Exception):
                 log.warning("move: %s", error)
+
+    def _stuck(self, jobs: Sequence[PoolJob]) -> set[str]:
+        """Return the jobs whose planned resource is gone."""
+        placed = (self._ledger.placed.get(job.id) for job in jobs)
+        return {
+            each.job.id
+            for each in placed
+            if each is not None and not self._ledger.offers(each.entry)
+        }
+
+    def _stay(self, entries: Sequence[PlanEntry]) -> None:
+        """Enter another resource of the same node for jobs whose resource is gone."""
+        for entry in entries:
+            placed = self._ledger.placed.get(entry.job)
+            if placed is not None and placed.node == entry.node:
+                placed.entry = replace(entry, errand=placed.entry.errand)
+                placed.planned_at = self._clock()
 
     def _differs(self, entry: PlanEntry) -> bool:
         placed = self._ledger.placed.get(entry.job)

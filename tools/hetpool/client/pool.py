@@ -116,7 +116,9 @@ class Pool:
             arguments: as for `libtask.Client.submit`; an `Input` stands for a file.
             options: those of `libtask.Client.submit`; `nodes` that may run it; `seconds`,
                 expected by resource or kind; `id`, 32 hexadecimal digits: a job that is
-                submitted again with its id is the same job.
+                submitted again with its id is the same job; `files`, sent along into the
+                folder of a command. `export` is `none` by default: the environment is
+                the node's. `cwd` is a folder of the node.
 
         Raises:
             InputError: a value is invalid.
@@ -413,7 +415,15 @@ def default_incoming() -> Path:
 
 def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:
     """Leave out what only the node of a job needs; its length stays for estimates."""
-    return tuple(replace(job, call=job.call[:1]) for job in jobs)
+    return tuple(_without_call(job) for job in jobs)
+
+
+def _without_call(job: PoolJob) -> PoolJob:
+    short = replace(job, call=job.call[:1])
+    if "env" not in job.options:
+        return short
+    rest = {name: value for name, value in job.options.items() if name != "env"}
+    return replace(short, options=rest)
 
 
 def _finish(task: PoolTask, outcome: JobOutcome) -> None:

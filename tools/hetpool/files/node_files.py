@@ -181,8 +181,10 @@ class NodeFiles:
             self.store.release(content_id(content))
 
     def draft(self, job: str) -> Path:
-        """Return where a snapshot of a job is exported to."""
-        return self._named / f"{job}.snapshot"
+        """Return where a snapshot of a job is exported to; nothing is there."""
+        path = self._named / f"{job}.snapshot"
+        path.unlink(missing_ok=True)
+        return path
 
     async def added(self, draft: Path, node: str) -> SnapshotFile:
         """Take an exported snapshot into the store, for other nodes."""
@@ -190,9 +192,10 @@ class NodeFiles:
         return SnapshotFile(content, self.store.size(content), node)
 
     def _added(self, draft: Path) -> ContentId:
-        content = self.store.add(draft)
-        draft.unlink(missing_ok=True)
-        return content
+        try:
+            return self.store.add(draft)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _keep(self, file: InputFile, content: Any) -> None:
         name = content_id(file.content)

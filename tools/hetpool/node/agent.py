@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
@@ -21,9 +22,10 @@ from hetpool.errors import InputLostError
 from hetpool.files.node_files import by_engine
 from hetpool.jobs import PoolJob, PoolNode
 from hetpool.messages import decode, encode
+from hetpool.node.commands import folder_name
 from hetpool.node.tasks import MOVED, status_of
 from hetpool.outcomes import JobOutcome, refused
-from libtask.errors import DaemonUnreachableError, HetError
+from libtask.errors import DaemonUnreachableError, HetError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from hetpool.files.node_files import NodeFiles
     from hetpool.jobs import JobState, JobStatus
     from hetpool.messages import JobTerms
+    from hetpool.node.commands import NodeCommands
     from hetpool.node.lease import Lease
     from hetpool.node.tasks import NodeTasks
     from hetpool.seam import WorkerEngine
@@ -47,6 +50,12 @@ AGAIN_S = 0.5
 SOURCE_S = 600.0
 """Seconds for the source of an input to come back; `SOURCE_PAUSE_S` between two looks."""
 SOURCE_PAUSE_S = 2.0
+REPORT_PAUSE_S = 0.5
+"""Seconds between two reports of what resources are up."""
+LEAVE_PAUSE_S = 0.1
+"""Seconds between two looks whether a command has left."""
+TIDY_S = 600.0
+"""Seconds between two looks for folders of commands that nobody needs."""
 KEEP_ORDER = 1 << 40
 """Copies of snapshots wait for all inputs."""
 
@@ -109,6 +118,7 @@ class Agent:
         self._found: dict[tuple[str, int], int] = {}
         """Tasks in hetd by job and generation, as of the last joining."""
         self._joined = asyncio.Event()
+        self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
         engine.answer("estimate", self._on_estimate)
         engine.answer("list", self._on_list)
@@ -157,14 +167,50 @@ class Agent:
 
     async def keep_lease(self, stop: asyncio.Event) -> None:
         """Renew the lease while the scheduler is heard, until `stop` is set."""
+        tidied = 0.0
         while not stop.is_set() and self._tasks is not None:
             now, heard = time.monotonic(), self._engine.heard()
+            if now > tidied + TIDY_S:
+                tidied = now
+                await self._tidy(self._tasks)
             if self._lease.renews(now, heard, joined=self._joined.is_set()):
                 try:
                     await self._hetd(self._tasks.renew)
                 except HetError as error:
                     log.warning("%s: %s", self.node.name, error)
             await asyncio.sleep(self._lease.pause_s)
+
+    def look(self) -> None:
+        """Look at the resources soon: one of them has changed."""
+        self._changed.set()
+
+    async def report_slots(self, stop: asyncio.Event) -> None:
+        """Report which resources are up whenever that changes, until `stop` is set."""
+        while not stop.is_set() and self._tasks is not None:
+            await self._changed.wait()
+            await self._joined.wait()
+            self._changed.clear()
+            try:
+                await self._report(self._tasks)
+            except (HetError, OSError) as error:  # hetd or the scheduler was lost
+                log.warning("%s: %s", self.node.name, error)
+                self._changed.set()
+            # changes come in groups, and a device may flap
+            await asyncio.sleep(REPORT_PAUSE_S)
+
+    async def _report(self, tasks: NodeTasks) -> None:
+        slots = await self._hetd(tasks.slots)
+        if slots == self.node.slots:
+            return
+        await self._ask("slots", m.ChangeSlots(self.node.name, slots), m.NameList)
+        self.node = replace(self.node, slots=slots)
+
+    async def _tidy(self, tasks: NodeTasks) -> None:
+        coming = [
+            folder_name(one.job.id, one.terms.generation) for one in self._jobs.values()
+        ]
+        with suppress(HetError, OSError):
+            await self._hetd(tasks.tidy, coming)
 
     # ------------------------------------------------------------ jobs
 
@@ -217,7 +263,7 @@ class Agent:
             log.warning("%s: %s", self.node.name, error)
             self._finish(one, LeftError())
             self._engine.part()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, LeftError):
             self._finish(one, LeftError())
         except Exception as error:  # noqa: BLE001  one job's trouble is an outcome
             self._finish(one, refused(self.node.name, error))
@@ -230,7 +276,7 @@ class Agent:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
         task = self._found.get((one.job.id, one.terms.generation))
         if task is not None:
-            one.handle = await self._hetd(tasks.find, task)
+            one.handle = await self._hetd(tasks.find, task, one.job)
         else:
             places = await self._places(one)
             snapshot = await self._snapshot(one.terms)
@@ -244,7 +290,38 @@ class Agent:
         if one.cancelled:  # meanwhile
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
         await asyncio.wrap_future(one.handle.ended)
-        return await self._hetd(tasks.outcome, self.node.name, one.handle)
+        outcome = await self._hetd(tasks.outcome, self.node.name, one.handle)
+        if tasks.has_outputs(one.handle.id):
+            await self._settle_outputs(one, tasks, one.handle.id, outcome)
+        return outcome
+
+    async def _settle_outputs(
+        self, one: NodeJob, tasks: NodeTasks, task: int, outcome: JobOutcome
+    ) -> None:
+        """Name the output files of an attempt, if no other one took its place meanwhile.
+
+        Raises:
+            LeftError: another one did.
+
+        """
+        ok = outcome.state == "completed"
+        left = ok and await self._has_left(one)
+        await self._hetd(partial(tasks.settle_outputs, task, wanted=ok and not left))
+        if left:
+            raise LeftError
+
+    async def _has_left(self, one: NodeJob) -> bool:
+        """Return whether a job is another node's, or another attempt's; wait for the answer."""
+        claim = m.ClaimJobs(self.node.name, (one.job.id,))
+        while True:
+            await self._joined.wait()
+            try:
+                (terms,) = (await self._ask("claim", claim, m.Claimed)).terms
+            except OSError:  # the scheduler was lost at this moment
+                await asyncio.sleep(AGAIN_S)
+            else:
+                older = terms.owned and terms.generation != one.terms.generation
+                return terms.elsewhere or older
 
     async def _places(self, one: NodeJob) -> dict[str, str]:
         """Bring the inputs here; wait for a source that was lost and may come back."""
@@ -348,16 +425,42 @@ class Agent:
         except Exception:
             await self._unpark(one)
             raise
-        return encode(m.ParkedJob(ended=one.end.done(), snapshot=snapshot))
+        ended = one.end.done() or await self._has_ended(one)
+        return encode(m.ParkedJob(ended=ended, snapshot=snapshot))
 
     async def _parked(self, one: NodeJob) -> m.SnapshotFile | None:
         """Hold a job; return its snapshot if it has computed anything."""
         if self._tasks is None or one.handle is None:
             return None
+        task, starts = one.handle.id, 0
         target = self._files.draft(one.job.id)
-        if not await self._hetd(self._tasks.park, one.handle.id, target):
+        if one.job.is_command:
+            starts = await self._left(one, task, self._tasks.commands, target)
+        else:
+            await self._hetd(self._tasks.park, task, target)
+        if not target.exists():
             return None
-        return await self._files.added(target, self.node.name)
+        saved = await self._files.added(target, self.node.name)
+        return replace(saved, starts=starts)
+
+    async def _left(
+        self, one: NodeJob, task: int, commands: NodeCommands, target: Path
+    ) -> int:
+        """Have a command leave its resource and pack its folder; return its starts."""
+        await self._hetd(commands.ask_to_leave, one.job, task)
+        # no thread waits: a command may take minutes, and many of them leave at a time
+        while not await self._hetd(commands.has_left, task):
+            if not one.parked:
+                raise InputError(f"task {task} goes on where it is")
+            await asyncio.sleep(LEAVE_PAUSE_S)
+        generation = one.terms.generation
+        return await self._hetd(commands.pack, one.job, generation, task, target)
+
+    async def _has_ended(self, one: NodeJob) -> bool:
+        """Return whether a job ended before it could be held; its end may be on its way."""
+        if self._tasks is None or one.handle is None:
+            return False
+        return await self._hetd(self._tasks.has_ended, one.handle.id)
 
     async def _unpark(self, one: NodeJob) -> None:
         one.parked = False
@@ -367,6 +470,8 @@ class Agent:
     async def _on_save(self, content: bytes) -> bytes:
         one = self._jobs.get(decode(m.SaveJob, content).id)
         if one is None or one.handle is None or one.parked or self._tasks is None:
+            return encode(m.Saved())
+        if one.job.is_command:  # it saves its state only when it is asked to leave
             return encode(m.Saved())
         target = self._files.draft(one.job.id)
         if not await self._hetd(self._tasks.save, one.handle.id, target):
@@ -395,6 +500,9 @@ class Agent:
         self._finish(one, LeftError())
         if self._tasks is not None and one.handle is not None:
             await self._hetd(self._tasks.cancel, [one.handle.id], MOVED)
+        if self._tasks is not None and one.job.is_command:
+            drop = self._tasks.commands.drop
+            await self._hetd(drop, one.job.id, one.terms.generation)
         return encode(m.NameList((one.job.id,)))
 
     # ------------------------------------------------------------ ways out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import platformdirs
@@ -15,6 +16,7 @@ from hetpool.inquiry import INQUIRE, NodeInquiry, TransferRecord
 from hetpool.jobs import PoolNode
 from hetpool.node.agent import Agent, machine_name
 from hetpool.node.lease import Lease
+from hetpool.node.resources import ResourceWatch
 from hetpool.node.tasks import NodeTasks, is_of_pool
 
 if TYPE_CHECKING:
@@ -63,13 +65,13 @@ async def serve(
     engine = DaskWorkerEngine(settings, *place, folder)
     files = NodeFiles(folder, options.incoming or data / "incoming", engine)
     lease = Lease(lease_s)
-    tasks = None
-    if not own.gateway:
-        tasks = await asyncio.to_thread(
-            NodeTasks, options.socket, lease.of_tasks_s, PATIENCE * lease.seconds
-        )
+    tasks = await _tasks_of(options, folder, lease)
     described = PoolNode(
-        own.name, engine.address, ingress=own.ingress, machine=machine_name()
+        own.name,
+        engine.address,
+        ingress=own.ingress,
+        machine=machine_name(),
+        gateway=own.gateway,
     )
     agent = Agent(described, engine, tasks, files, lease)
     engine.agent = agent
@@ -77,13 +79,42 @@ async def serve(
     def transfers() -> list[TransferRecord]:
         return [*(TransferRecord(*each) for each in engine.received()), *files.pulled]
 
-    client = tasks.client if tasks is not None else None
-    engine.answer(INQUIRE, NodeInquiry(client, is_of_pool, transfers).answer)
-    leasing = asyncio.ensure_future(agent.keep_lease(stop))
+    inquiry = NodeInquiry(None, is_of_pool, transfers)
+    if tasks is not None:
+        inquiry = NodeInquiry(tasks.client, is_of_pool, transfers, tasks.folder_of)
+    engine.answer(INQUIRE, inquiry.answer)
+    watching = asyncio.ensure_future(_watch(agent, tasks, stop))
     try:
         await engine.run(agent.join, agent.parted, stop)
     finally:
-        leasing.cancel()
+        watching.cancel()
         await files.close()
         if tasks is not None:
             tasks.close()
+
+
+async def _tasks_of(
+    options: NodeOptions, folder: Path, lease: Lease
+) -> NodeTasks | None:
+    """Connect to the node's hetd; a gateway has none."""
+    if options.node.gateway:
+        return None
+    return await asyncio.to_thread(
+        NodeTasks,
+        options.socket,
+        folder / "commands",
+        lease.of_tasks_s,
+        PATIENCE * lease.seconds,
+    )
+
+
+async def _watch(agent: Agent, tasks: NodeTasks | None, stop: asyncio.Event) -> None:
+    """Keep the lease and report changes of resources until `stop` is set."""
+    if tasks is None:
+        return
+    look = partial(asyncio.get_running_loop().call_soon_threadsafe, agent.look)
+    resources = ResourceWatch(tasks.client, look)
+    try:
+        await asyncio.gather(agent.keep_lease(stop), agent.report_slots(stop))
+    finally:
+        resources.close()

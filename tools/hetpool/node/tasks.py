@@ -15,14 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
 from hetpool.messages import NodeEstimate, OpenJob
+from hetpool.node.commands import NodeCommands, folder_name
+from hetpool.node.outputs import (
+    accepted,
+    dropped,
+    final_names,
+    mark_of,
+    redirected,
+)
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
 from libtask.errors import HetError, InputError
-from libtask.messages import MIN_LEASE_S, TaskSpec
+from libtask.messages import ENDED, MIN_LEASE_S, TaskSpec
+from libtask.parameters import know_parameters
 from libtask.snapshots import export
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from hetpool.jobs import JobState, PoolJob
@@ -73,16 +82,24 @@ class NodeTasks:
 
     Args:
         socket: hetd's; None: the default one.
+        folder: for the folders of commands.
         lease_s: seconds without `renew` after which hetd holds the pool's tasks.
         patience: seconds to wait for a lost hetd.
 
     """
 
     def __init__(
-        self, socket: Path | None, lease_s: float, patience: float = 30.0
+        self,
+        socket: Path | None,
+        folder: Path,
+        lease_s: float,
+        patience: float = 30.0,
     ) -> None:
         self._lease_s = max(MIN_LEASE_S, lease_s)
         self.client = Client(socket, patience=patience)
+        self.commands = NodeCommands(self.client, folder)
+        self._outputs: dict[int, tuple[str, tuple[Path, ...]]] = {}
+        """Task -> the mark of its attempt in the names of its output files, and these."""
 
     def close(self) -> None:
         self.client.close()
@@ -115,21 +132,30 @@ class NodeTasks:
             HetError: hetd refuses it.
 
         """
+        name = task_name(job.id, terms.generation)
         app, arguments = call_of(job, places)
         options = {key: value for key, value in job.options.items() if key in OPTIONS}
         # it belongs to the pool, not to the place where the agent was started
-        options.setdefault("export", "none")
+        options["export"] = "none"
+        if job.is_command:
+            there = replace(job, params=arguments[0])
+            prepared = self.commands.prepared(there, places, terms, snapshot)
+            app, arguments, snapshot = prepared.command, (), None
+            options["cwd"] = prepared.cwd
+        app, arguments, files = redirected(app, arguments, name)
         if snapshot is not None:
             options |= {"hold": True, "resume": True}
         handle = self.client.submit(
             app,
             *arguments,
-            name=task_name(job.id, terms.generation),
-            key=task_name(job.id, terms.generation),
+            name=name,
+            key=name,
             lease=LEASE,
             lease_s=self._lease_s,
             **options,
         )
+        if files:
+            self._outputs[handle.id] = (mark_of(name), files)
         if snapshot is not None:
             self._continue(handle, snapshot)
         return handle
@@ -145,30 +171,39 @@ class NodeTasks:
             log.warning("%s begins at the start: %s", info.name, error)
         self.client.release(handle.id)
 
-    def find(self, task: int) -> TaskHandle:
+    def find(self, task: int, job: PoolJob) -> TaskHandle:
         """Follow a task that an earlier agent submitted."""
         handle = self.client.handle(task)
         info = handle.info()
+        if not job.is_command:
+            _, _, files = redirected(*call_of(job, {}), info.name)
+            if files:
+                self._outputs[task] = (mark_of(info.name), files)
         if info.state == "held" and info.resume and info.started is None:
             self.client.release(task)  # its agent ended before it could
         return handle
 
     def park(self, task: int, target: Path) -> bool:
-        """Hold a task; export its snapshot to a file, and return whether it has one.
-
-        A command cannot be saved: it leaves its resource, and begins again elsewhere.
-        """
-        try:
-            parked = self.client.park(task)[0]
-        except InputError:
-            self.client.hold(task, requeue=True)
-            return False
+        """Hold a task; export its snapshot to a file, and return whether it has one."""
+        parked = self.client.park(task)[0]
         if parked.error:
             log.warning("task %d: %s", task, parked.error)
         if not parked.path:
             return False
         export(parked.path, target)
         return True
+
+    def folder_of(self, name: str) -> Path | None:
+        """Return the folder of a command by the name of its task; None: it has none here."""
+        job = job_of(name)
+        if job is None:
+            return None
+        folder = self.commands.folder(job.id, job.generation)
+        return folder if folder.is_dir() else None
+
+    def has_ended(self, task: int) -> bool:
+        """Return whether a task has ended, which its handle may learn later."""
+        return self.client.show(task).state in ENDED
 
     def save(self, task: int, target: Path, patience: float = SAVE_S) -> bool:
         """Have a running task write a snapshot and export it; return whether it did."""
@@ -198,13 +233,48 @@ class NodeTasks:
             raise InputError(f"task {handle.id} has not ended")
         if change.state != "completed":
             return ended(node, change)
-        return completed(node, handle.id, handle.result(0))
+        result = handle.result(0)
+        if handle.id in self._outputs:
+            mark, _ = self._outputs[handle.id]
+            result = final_names(result, mark)
+        return completed(node, handle.id, result)
+
+    def has_outputs(self, task: int) -> bool:
+        """Return whether a task has output files whose names wait for its acceptance."""
+        return task in self._outputs
+
+    def settle_outputs(self, task: int, *, wanted: bool) -> None:
+        """Give the output files of an attempt their final names, or remove them.
+
+        Raises:
+            InputError: one cannot be renamed.
+
+        """
+        mark, files = self._outputs.pop(task)
+        if wanted:
+            accepted(files, mark)
+        else:
+            dropped(files, mark)
 
     def open(self) -> list[tuple[OpenJob, TaskInfo]]:
         """List the unfinished tasks of the pool, and those that ended lately."""
         selection = Selection(mine=True, limit=MOST_RECENT)
         found = [(job_of(info.name), info) for info in self.client.tasks(selection)]
         return [(job, info) for job, info in found if job is not None]
+
+    def tidy(self, coming: Sequence[str]) -> None:
+        """Remove old folders of commands.
+
+        Args:
+            coming: names of folders of jobs that hetd may not have yet.
+
+        """
+        unfinished = {
+            folder_name(job.id, job.generation)
+            for job, info in self.open()
+            if info.finished is None
+        }
+        self.commands.tidy(unfinished | set(coming))
 
     def statuses(self, node: str, tasks: Mapping[int, JobStatus]) -> list[JobStatus]:
         """Complete the statuses of jobs by the present state of their tasks."""
@@ -260,12 +330,16 @@ def call_of(job: PoolJob, places: Mapping[str, str]) -> tuple[Any, tuple[Any, ..
         return job.app, (with_paths(job.params, places),)
     try:
         # from a client of the pool: the same user's own program
-        app, arguments = pickle.loads(job.call)  # noqa: S301
+        app, arguments, known = pickle.loads(job.call)  # noqa: S301
     except Exception as error:
         text = (
             f"{job.app}: cannot be read on this node: {type(error).__name__}: {error}"
         )
         raise InputError(text) from error
+    if (
+        known is not None
+    ):  # the types of its parameters are in a module that is not here
+        know_parameters(app if isinstance(app, type) else type(app), known)
     return app, tuple(with_paths(each, places) for each in arguments)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from libtask.client.client import BATCH, Client
 from libtask.errors import InputError
 from libtask.messages import Submit, Submitted, TaskSpec
 from unit.fake_daemon import FakeDaemon, a_task, specs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_many_tasks_go_in_few_messages(client: Client, daemon: FakeDaemon) -> None:
@@ -97,6 +94,17 @@ def test_a_key_of_the_caller_is_that_of_the_message(
     keys = [message.key for message in daemon.requests(Submit)]
     assert keys == ["job-17", "many", "many/1"]
     assert not handle.known
+
+
+def test_a_task_runs_in_the_folder_that_its_options_name(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    task = Synthetic(seconds={"cpu": 1.0})
+    client.submit(task, cwd="/data")
+    client.submit(task)
+
+    sent = [each.tasks[0].cwd for each in daemon.requests(Submit)]
+    assert sent == ["/data", str(Path.cwd())]
 
 
 def test_too_long_a_key_is_refused_before_anything_is_sent(
