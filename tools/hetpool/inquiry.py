@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from hetpool.attempts import final_name, mark_of
 from hetpool.messages import decode, encode
-from hetpool.node.outputs import final_name, mark_of
 from libtask.client.client import Client, Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import DeviceInfo, Note, StatusInfo, TaskInfo

@@ -11,7 +11,8 @@ import pytest
 
 from hetapps.heat import Heat
 from hetpool import messages as m
-from hetpool.node.outputs import accepted, dropped, final_names, mark_of, redirected
+from hetpool.attempts import mark_of
+from hetpool.node.outputs import accepted, dropped, final_names, redirected
 from libtask import Output, Task
 from libtask.errors import InputError
 from libtask.snapshots import pack, put_back

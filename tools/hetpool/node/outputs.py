@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetpool.attempts import final_name, mark_of
 from libtask.apps import resolve
 from libtask.errors import InputError
 from libtask.parameters import FileRole, file_parameters
@@ -18,16 +19,6 @@ from libtask.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-
-def mark_of(attempt: str) -> str:
-    """Return the part of a file name that says which attempt writes it.
-
-    Args:
-        attempt: name of its task in hetd, `pool/JOB.GENERATION`.
-
-    """
-    return "." + attempt.rpartition("/")[2]
 
 
 def redirected(
@@ -128,11 +119,6 @@ def _written(files: Iterable[Path], mark: str) -> Iterator[Path]:
         with os.scandir(path.parent) as entries:
             found = [entry.name for entry in entries if entry.name.startswith(stem)]
         yield from (path.with_name(name) for name in found)
-
-
-def final_name(text: str, mark: str) -> str:
-    """Return a name, or a text with names, without what says which attempt it is of."""
-    return text.replace(mark, "")
 
 
 def final_names(value: Any, mark: str) -> Any:

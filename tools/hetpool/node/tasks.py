@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hetpool.attempts import mark_of
 from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
 from hetpool.messages import NodeEstimate, OpenJob
 from hetpool.node.commands import NodeCommands, folder_name
@@ -20,7 +21,6 @@ from hetpool.node.outputs import (
     accepted,
     dropped,
     final_names,
-    mark_of,
     redirected,
 )
 from hetpool.outcomes import completed, ended
