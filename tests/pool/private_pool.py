@@ -1,4 +1,7 @@
-"""A pool of a test's own on 127.0.0.x: a scheduler, nodes and their daemons, all real."""
+"""A pool of a test's own on 127.0.0.1: a scheduler, nodes and their daemons, all real.
+
+With `linked`, each of its machines is a network namespace with a link that can be cut.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ import tomli_w
 
 from hetpool import Pool
 from hetpool.setup.certificates import Authority, Member
-from hetpool.setup.config import read_settings
+from hetpool.setup.config import FIRST_PORT, read_settings
+from hetpool.setup.endpoint import DEFAULT_PORT
+from hetpool.setup.namespaces import LinkedMachines, LinkRates
 from system.private_daemon import PrivateDaemon, eventually
 
 if TYPE_CHECKING:
@@ -48,6 +53,9 @@ kind = "gpu"
 driver = "null"
 """
 LEASE = {"lease_s": 2.0, "replace_s": 5.0}
+HEAD = "head"
+"""The machine of the scheduler, and of clients where machines are linked."""
+LOOPBACK = "127.0.0.1"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -70,15 +78,16 @@ class PrivateNode:
 
 @dataclass
 class PrivatePool:
-    """The processes of a pool."""
+    """The processes of a pool; `machines`: where it runs if they are linked."""
 
     folder: Path
     config: Path
+    machines: LinkedMachines | None = None
     nodes: dict[str, PrivateNode] = field(default_factory=dict)
     scheduler: subprocess.Popen[bytes] | None = None
 
     def start_scheduler(self) -> None:
-        self.scheduler = self._run("scheduler", [])
+        self.scheduler = self._run("scheduler", [], HEAD)
 
     def start_node(self, name: str) -> None:
         node = self.nodes[name]
@@ -91,16 +100,22 @@ class PrivatePool:
         node.process = self._run(role, words, name)
 
     def _run(
-        self, role: str, words: Sequence[str], name: str = ""
+        self, role: str, words: Sequence[str], machine: str
     ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "hetpool", role, "--config", str(self.config)]
-        with (self.folder / f"{name or role}.log").open("ab") as log:
+        with (self.folder / f"{machine}.log").open("ab") as log:
             return subprocess.Popen(
-                [*command, "--allow-root", *words],
+                self.command(machine, [*command, "--allow-root", *words]),
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
             )
+
+    def command(self, machine: str, words: Sequence[str]) -> list[str]:
+        """Return the command that runs on one of the machines."""
+        if self.machines is None:
+            return list(words)
+        return self.machines.command(machine, words)
 
     def pool(self, **options: Any) -> Pool:
         settings = read_settings(self.config, {}).engine()
@@ -119,6 +134,11 @@ class PrivatePool:
     def kill_node(self, name: str) -> None:
         """End a node's process as a crash would; its daemon goes on."""
         kill(self.nodes[name].process)
+
+    def workers(self) -> list[int]:
+        """Return the pids of the workers of all daemons."""
+        daemons = [node.daemon for node in self.nodes.values()]
+        return [pid for each in daemons if each is not None for pid in each.workers()]
 
     def tasks_of(self, name: str, job: str) -> list[Any]:
         """Return the tasks of a job in a node's daemon."""
@@ -144,37 +164,54 @@ def kill(process: subprocess.Popen[bytes] | None) -> None:
 
 
 @contextmanager
-def private_pool(
+def prepared_pool(
     names: Sequence[str] = ("n1", "n2"),
     *,
     gateway: bool = False,
+    linked: bool = False,
     daemon: str = DAEMON,
     **settings: Any,
 ) -> Iterator[PrivatePool]:
-    """Run a pool; end all of its processes."""
+    """Make a pool's files and daemons, without its own processes; end those that are started."""
     folder = Path(tempfile.mkdtemp(prefix="hetpool-"))
+    every = [*names, *(["gate"] if gateway else [])]
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        made = _made(folder, [*names, *(["gate"] if gateway else [])], settings)
+        made = PrivatePool(folder, folder / "pool.toml")
+        if linked:
+            links = dict.fromkeys([HEAD, *every], LinkRates())
+            made.machines = stack.enter_context(LinkedMachines.make(links))
+        _configure(made, every, settings)
         for number, name in enumerate(names):
             made.nodes[name].daemon = stack.enter_context(
                 _daemon(folder, number, daemon)
             )
-        made.start_scheduler()
         stack.callback(_end_processes, made)
+        yield made
+
+
+@contextmanager
+def private_pool(*args: Any, **options: Any) -> Iterator[PrivatePool]:
+    """Run a pool, of the arguments of `prepared_pool`; end all of its processes."""
+    with prepared_pool(*args, **options) as made:
+        made.start_scheduler()
         for name in made.nodes:
             made.start_node(name)
         yield made
 
 
-def _made(folder: Path, names: Sequence[str], settings: dict[str, Any]) -> PrivatePool:
+def _configure(
+    made: PrivatePool, names: Sequence[str], settings: dict[str, Any]
+) -> None:
     now = dt.datetime.fromtimestamp(time.time(), dt.UTC)  # noqa: TID251  what Dask compares with
-    files = Authority(folder / "tls", now).member(Member("this", ("127.0.0.1",)))
-    made = PrivatePool(folder, folder / "pool.toml")
+    hosts = {name: _host(made, name) for name in (HEAD, *names)}
+    member = Member("this", tuple(dict.fromkeys(hosts.values())))
+    files = Authority(made.folder / "tls", now).member(member)
     for name in names:
-        made.nodes[name] = PrivateNode(name, "127.0.0.1", free_port(), None)
+        port = _port(made, FIRST_PORT)
+        made.nodes[name] = PrivateNode(name, hosts[name], port, None)
     document = {
-        "scheduler": f"tls://127.0.0.1:{free_port()}",
+        "scheduler": f"tls://{hosts[HEAD]}:{_port(made, DEFAULT_PORT)}",
         **LEASE,
         **settings,
         "tls": {name: str(getattr(files, name)) for name in ("ca", "cert", "key")},
@@ -189,7 +226,14 @@ def _made(folder: Path, names: Sequence[str], settings: dict[str, Any]) -> Priva
         ],
     }
     made.config.write_text(tomli_w.dumps(document))
-    return made
+
+
+def _host(made: PrivatePool, machine: str) -> str:
+    return LOOPBACK if made.machines is None else made.machines.address(machine)
+
+
+def _port(made: PrivatePool, wanted: int) -> int:
+    return free_port() if made.machines is None else wanted
 
 
 @contextmanager
@@ -197,7 +241,7 @@ def _daemon(folder: Path, number: int, config: str) -> Iterator[PrivateDaemon]:
     home = folder / f"d{number}"
     home.mkdir()
     daemon = PrivateDaemon(home, config)
-    daemon.start()
+    daemon.start(PATIENCE)
     try:
         yield daemon
     finally:

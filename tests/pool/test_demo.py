@@ -1,11 +1,14 @@
-"""`hetctl pool demo`, in both of its networks: the outcome, and nothing that stays behind."""
+"""`hetctl pool demo`: the outcome in both of its networks, and nothing that stays behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +16,7 @@ import pytest
 
 from hetctl.documents.schemas import schema_of
 from hetpool.setup.namespaces import obstacle
+from system.private_daemon import eventually
 
 PATIENCE_S = 400.0
 
@@ -65,3 +69,48 @@ def test_the_demo_ends_with_checked_results(tmp_path: Path, network: str) -> Non
     assert found["replaced"] > 0
     assert (tmp_path / "out" / "pool.png").read_bytes()[:4] == b"\x89PNG"
     assert set(left_over()) <= before
+
+
+def namespaces() -> set[str]:
+    """Return the names of network namespaces."""
+    folder = Path("/run/netns")
+    return {each.name for each in folder.iterdir()} if folder.exists() else set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_behind_a_demo_that_is_ended(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    before, named, folders = set(left_over()), namespaces(), demo_folders()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hetctl", "pool", "demo"],
+        stdout=subprocess.DEVNULL,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        eventually(
+            lambda: any("hetpool gateway" in each for each in new(before)),
+            "the processes of the demo",
+            PATIENCE_S,
+        )
+    finally:
+        os.kill(process.pid, number)
+        status = process.wait(PATIENCE_S)
+
+    assert status == (130 if number == signal.SIGINT else -number)
+    eventually(lambda: not new(before), "the end of its processes", PATIENCE_S)
+    eventually(lambda: namespaces() <= named, "its namespaces' removal", PATIENCE_S)
+    # its files are what nobody can remove for a program that is killed
+    left = demo_folders() - folders
+    assert len(left) == (number == signal.SIGKILL)
+    for each in left:
+        shutil.rmtree(each)
+
+
+def demo_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("hetpool-demo-*"))
+
+
+def new(before: set[str]) -> set[str]:
+    return set(left_over()) - before

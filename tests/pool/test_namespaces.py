@@ -18,6 +18,7 @@ import pytest
 
 from hetpool.setup.namespaces import LinkedMachines, LinkRates, NamespaceError, obstacle
 from libtask.errors import InputError
+from system.private_daemon import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +162,32 @@ def test_closing_ends_the_processes_and_removes_the_names() -> None:
         ).stdout
     )
     machines.close()
+
+
+KILLED = """
+import os, subprocess
+from hetpool.setup.namespaces import LinkedMachines, LinkRates
+machines = LinkedMachines.make({"n1": LinkRates()})
+command = machines.command("n1", ["sleep", "1000"])
+print(machines.tag, subprocess.Popen(command, stdout=subprocess.DEVNULL).pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.usefixtures("linked_machines")
+def test_nothing_is_left_of_a_program_that_is_killed() -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, check=False
+    )
+    tag, pid = killed.stdout.split()
+    listed = ["ip", "netns", "list"]
+
+    def gone() -> bool:
+        names = subprocess.run(listed, capture_output=True, text=True, check=True)
+        return tag not in names.stdout and not Path(f"/proc/{pid}").exists()
+
+    assert killed.returncode == -9
+    eventually(gone, "its namespaces' end")
 
 
 def test_the_callers_own_process_is_not_ended(

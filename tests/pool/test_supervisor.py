@@ -111,6 +111,28 @@ def test_its_processes_end_when_it_is_killed(folder: Folder, tmp_path: Path) -> 
     assert pid_of(folder.path) is None
 
 
+ATTACHED = """
+import os, sys
+from pathlib import Path
+from hetpool.setup.supervisor import Role, start
+start(Path(sys.argv[1]), [Role("noting", tuple(sys.argv[2:]))], attached=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_an_attached_one_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
+    note, folder = tmp_path / "note", tmp_path / "state"
+    words = [sys.executable, "-c", ATTACHED, str(folder), *role(note).command]
+
+    killed = subprocess.run(
+        words, env={**os.environ, "NOTE": str(note)}, check=False, timeout=DEADLINE_S
+    )
+
+    assert killed.returncode == -signal.SIGKILL
+    until(lambda: pid_of(folder) is None, "its supervisor was left")
+    assert not any(alive(pid) for pid in pids(note))
+
+
 def test_a_folder_has_one_supervisor(folder: Folder, tmp_path: Path) -> None:
     roles = [role(tmp_path / "note")]
     folder.start(*roles)

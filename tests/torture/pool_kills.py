@@ -1,80 +1,79 @@
-"""Random kills of a pool's processes while it computes a batch: agents, daemons, the scheduler.
+"""Random kills of a pool's processes, and cuts of its links, while it computes a batch.
 
     python -m torture pool --seeds 15 --count 20
 
-Each run is a batch of jobs with kills until it ends, at random moments. Each job is a call
-that writes down that it ran, where and with which result. At the end each job must have the
-one result that it would have had without kills; jobs that ran more than once are counted.
+Each run is a batch of jobs; until it ends, workers, agents, daemons and the scheduler are
+killed at random moments and started again, and links are cut and mended. At the end each
+job must have the one result that it would have had without that, and none may have run in
+two places at once; executions are counted. Links are network namespaces: where the kernel
+does not allow them, cuts are left out and counted as such, with the reason.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import os
 import random
+import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetpool import as_completed
-from libtask.errors import HetError
-from pool.private_pool import kill, private_pool
+from hetpool.setup.namespaces import obstacle
+from pool.private_pool import DAEMON, HEAD, PATIENCE, kill, private_pool
+from torture.pool_batch import JOBS, PATIENCE_S, judge
 
 if TYPE_CHECKING:
     import argparse
 
-    from hetpool import PoolTask
     from pool.private_pool import PrivatePool
 
-JOBS = 200
-SECONDS = 0.3
-ROUNDS = 50
-PATIENCE_S = 300.0
 PAUSE_S = (0.2, 2.0)
 """Between two kills, seconds."""
-VICTIMS = ("agent", "hetd", "scheduler")
-WEIGHTS = (5, 3, 2)
-
-
-def digest(number: int) -> str:
-    """Return the result of a job: the digest of a digest, many times."""
-    text = str(number)
-    for _ in range(ROUNDS):
-        text = hashlib.sha256(text.encode()).hexdigest()
-    return text
-
-
-def job(number: int, folder: str) -> str:
-    """Compute a result slowly and write down that it was computed."""
-    time.sleep(SECONDS)
-    result = digest(number)
-    name = Path(folder) / f"{number}-{os.getpid()}-{time.monotonic_ns()}"
-    name.write_text(result)
-    return result
+CUT_S = (0.5, 25.0)
+"""How long a link stays cut: a third of them until the node's jobs run elsewhere."""
+LINK = "link"
+VICTIMS = {"worker": 4, "agent": 4, "hetd": 3, "scheduler": 2, LINK: 4}
+"""What is killed or cut, with weights."""
+# a job that is killed over and over must not be given up for that
+CONFIG = "attempts = 1000\n" + DAEMON
 
 
 @dataclass(slots=True)
 class PoolOrdeal:
-    """One batch and the kills during it."""
+    """One batch and what was done to its pool.
+
+    Attributes:
+        kills: by victim; a cut of a link is one.
+        unlinked: why links could not be cut; `uncut`: how many cuts were left out.
+        story: what was done when, for a run that fails.
+
+    """
 
     seed: int
+    unlinked: str = ""
+    uncut: int = 0
     kills: dict[str, int] = field(default_factory=dict)
     executions: int = 0
     seconds: float = 0.0
     complaints: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
 
     def report(self) -> dict[str, Any]:
+        left_out = {"cuts_left_out": self.uncut, "because": self.unlinked}
         return {
             "seed": self.seed,
             "kills": self.kills,
+            **(left_out if self.unlinked else {}),
             "jobs": JOBS,
             "executions": self.executions,
-            "seconds": round(self.seconds, 1),
+            "seconds": self.seconds,
+            "load": round(os.getloadavg()[0], 2),
             "complaints": self.complaints,
         }
 
@@ -82,10 +81,11 @@ class PoolOrdeal:
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run a batch for each seed, with `count` kills at most."""
     rows = []
+    unlinked = obstacle()
     for seed in range(options.first, options.first + options.seeds):
-        ordeal = PoolOrdeal(seed)
+        ordeal = PoolOrdeal(seed, unlinked)
         try:
-            with private_pool(("n1", "n2")) as made:
+            with private_pool(linked=not unlinked, daemon=CONFIG) as made:
                 _batch(made, ordeal, options.count)
         except Exception:  # noqa: BLE001  the run failed, the others go on
             ordeal.complaints.append(traceback.format_exc())
@@ -97,51 +97,38 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 def _batch(made: PrivatePool, ordeal: PoolOrdeal, count: int) -> None:
     folder = made.folder / "ran"
     folder.mkdir()
-    with made.pool() as client:
-        made.await_nodes(client, "n1", "n2")
-        began = time.monotonic()
-        tasks = client.map(job, range(JOBS), [str(folder)] * JOBS)
-        ended = threading.Event()
-        killer = _Killer(made, ordeal, count, ended)
-        killer.start()
-        try:
-            _follow(tasks, ordeal)
-        finally:
-            ended.set()
-            killer.join()
-        ordeal.seconds = time.monotonic() - began
-    ordeal.complaints += killer.complaints
-    _judge(folder, ordeal)
+    words = [sys.executable, "-m", "torture.pool_batch", str(made.config), str(folder)]
+    client = subprocess.Popen(
+        made.command(HEAD, words), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    ended = threading.Event()
+    killer = _Killer(made, ordeal, count, ended)
+    killer.start()
+    try:
+        _await(client, ordeal)
+    finally:
+        ended.set()
+        killer.join()
+    ordeal.executions, wrong = judge(folder)
+    ordeal.complaints += killer.complaints + wrong
     if ordeal.complaints:
-        ordeal.complaints.append(made.logs())
+        ordeal.complaints += [*ordeal.story, made.logs()]
 
 
-def _follow(tasks: list[PoolTask], ordeal: PoolOrdeal) -> None:
-    """Take the result of each job as it ends; compare it."""
-    numbers = {id(task): number for number, task in enumerate(tasks)}
-    seen: set[int] = set()
-    for task in as_completed(tasks, timeout=PATIENCE_S):
-        number = numbers[id(task)]
-        if number in seen:
-            ordeal.complaints.append(f"job {number} ended twice")
-        seen.add(number)
-        try:
-            right = task.result(PATIENCE_S) == digest(number)
-        except (HetError, TimeoutError) as error:
-            ordeal.complaints.append(f"job {number}: {type(error).__name__}: {error}")
-            continue
-        if not right:
-            ordeal.complaints.append(f"job {number}: another result")
-    for number in sorted(set(range(len(tasks))) - seen):
-        ordeal.complaints.append(f"job {number} never ended")
-
-
-def _judge(folder: Path, ordeal: PoolOrdeal) -> None:
-    """Look at what the jobs themselves wrote."""
-    ran = [path.name.split("-")[0] for path in folder.iterdir()]
-    ordeal.executions = len(ran)
-    missing = set(map(str, range(JOBS))) - set(ran)
-    ordeal.complaints += [f"job {number} never ran" for number in sorted(missing)]
+def _await(client: subprocess.Popen[bytes], ordeal: PoolOrdeal) -> None:
+    """Wait for the client and take over what it says."""
+    try:
+        out, errors = client.communicate(timeout=2 * PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        client.kill()
+        out, errors = client.communicate()
+    if client.returncode:
+        text = f"the client ended with {client.returncode}: {errors.decode()}"
+        ordeal.complaints.append(text)
+        return
+    said = json.loads(out)
+    ordeal.complaints += said["complaints"]
+    ordeal.seconds = said["seconds"]
 
 
 class _Killer(threading.Thread):
@@ -156,6 +143,8 @@ class _Killer(threading.Thread):
         self._count = count
         self._ended = ended
         self._draw = random.Random(ordeal.seed)
+        self._began = time.monotonic()
+        self._mend_at: dict[str, float] = {}
         self.complaints: list[str] = []
 
     def run(self) -> None:
@@ -163,34 +152,78 @@ class _Killer(threading.Thread):
             while sum(self._ordeal.kills.values()) < self._count:
                 if self._ended.wait(self._draw.uniform(*PAUSE_S)):
                     return
-                self._kill()
+                self._strike()
                 self._revive()
             while not self._ended.wait(0.5):
                 self._revive()
         except Exception:  # noqa: BLE001  a fault of this program is a complaint, too
             self.complaints.append(traceback.format_exc())
 
-    def _kill(self) -> None:
-        victim = self._draw.choices(VICTIMS, WEIGHTS)[0]
+    def _strike(self) -> None:
+        """Kill or cut something; nothing may be there, which does not count."""
+        victim = self._draw.choices(list(VICTIMS), list(VICTIMS.values()))[0]
         name = self._draw.choice(sorted(self._made.nodes))
-        self._ordeal.kills[victim] = self._ordeal.kills.get(victim, 0) + 1
-        if victim == "agent":
-            self._made.kill_node(name)
-            self._made.start_node(name)
-        elif victim == "scheduler":
-            kill(self._made.scheduler)
-            self._made.start_scheduler()
-        else:
-            daemon = self._made.nodes[name].daemon
-            assert daemon is not None
-            with contextlib.suppress(HetError):
-                daemon.restart()
+        if victim == LINK and self._ordeal.unlinked:
+            self._ordeal.uncut += 1
+        elif getattr(self, f"_kill_{victim}")(name):
+            self._ordeal.kills[victim] = self._ordeal.kills.get(victim, 0) + 1
+            self._note(f"{victim} ({name})")
+
+    def _note(self, what: str) -> None:
+        at = time.strftime("%H:%M:%S")
+        self._ordeal.story.append(f"{at} {time.monotonic() - self._began:6.1f} {what}")
+
+    def _kill_agent(self, name: str) -> bool:
+        self._made.kill_node(name)
+        self._made.start_node(name)
+        return True
+
+    def _kill_scheduler(self, _: str) -> bool:
+        kill(self._made.scheduler)
+        self._made.start_scheduler()
+        return True
+
+    def _kill_hetd(self, name: str) -> bool:
+        daemon = self._made.nodes[name].daemon
+        assert daemon is not None
+        daemon.kill9()
+        daemon.start(PATIENCE)
+        return True
+
+    def _kill_worker(self, _: str) -> bool:
+        workers = self._made.workers()
+        if not workers:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._draw.choice(workers), signal.SIGKILL)
+            return True
+        return False
+
+    def _kill_link(self, name: str) -> bool:
+        """Cut the link of a node, or that of the scheduler and the client."""
+        machine = self._draw.choice([name, name, HEAD])
+        if machine in self._mend_at:
+            return False
+        assert self._made.machines is not None
+        self._made.machines.cut(machine)
+        length = self._draw.uniform(*CUT_S)
+        self._mend_at[machine] = time.monotonic() + length
+        self._note(f"link of {machine}, for {length:.1f} s:")
+        return True
 
     def _revive(self) -> None:
-        """Start what ended by itself."""
+        """Start what ended by itself, and mend links whose time has come."""
+        now = time.monotonic()
+        for machine in [each for each, at in self._mend_at.items() if at <= now]:
+            assert self._made.machines is not None
+            self._made.machines.mend(machine)
+            del self._mend_at[machine]
+            self._note(f"link of {machine} is back")
         for name, node in self._made.nodes.items():
             if node.process is not None and node.process.poll() is not None:
+                self._note(f"agent of {name} had ended: {node.process.returncode}")
                 self._made.start_node(name)
         scheduler = self._made.scheduler
         if scheduler is not None and scheduler.poll() is not None:
+            self._note(f"scheduler had ended: {scheduler.returncode}")
             self._made.start_scheduler()

@@ -4,25 +4,48 @@
 
 Every way runs the same jobs on the same nodes and daemons: three nodes with a CPU, a GPU and
 an FPGA (null drivers, 1 : 1.4 : 0.75) behind links of 25 Mbit/s, all inputs at one gateway.
-Ratios count, as the processors of this machine are shared by all nodes. Then what is killed.
+Ratios count, as the processors of this machine are shared by all nodes. `HETBENCH_PARTS`
+chooses from these parts, by commas; without it all run, in a quarter of an hour:
+
+    makespans   a batch for each seed, in every way
+    mixed       links of 100 Mbit/s, inputs of 4.6 MB, twelve jobs that compute
+    kills       the process of a node, and the scheduler, under a running task
+    cut         the link of a node, under a running task
+    move        a running task between nodes
+    pace        files through capped links
+    costs       processor time of a no-op job
 """
 
 from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
-import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hetbench.pool_client import WARM_UP
-from hetbench.pool_machines import KINDS, PORT, SCHEDULER_PORT, BenchPool
+from hetbench.pool_losses import cuts, kills
+from hetbench.pool_machines import KINDS, LINK, PORT, SCHEDULER_PORT, BenchPool
+from hetbench.pool_transfers import moves, paces
 from hetpool.setup.namespaces import obstacle
+from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 NODES = 3
-LINK = 25e6 / 8
 TYPES = 12
+BYTES_A_SECOND = 0.9e6
+"""Bytes of a job's input for each second that it takes on a CPU."""
+REAL = [
+    {"app": app, "params": params, "seconds": {"cpu": 1.0}, "size": 0, "on": "cpu0"}
+    for app, params in (
+        ("heat", {"n": 1024, "steps": 300}),
+        ("markov", {"n": 2048}),
+        ("correlation", {}),
+    )
+    for _ in range(4)
+]
+"""Jobs that compute, without inputs."""
 ORDERED = {
     "DASK_DISTRIBUTED__WORKER__CONNECTIONS__OUTGOING": "1",
     "DASK_DISTRIBUTED__WORKER__TRANSFER__MESSAGE_BYTES_LIMIT": "1MB",
@@ -34,56 +57,84 @@ DASK_WAYS: dict[str, dict[str, str]] = {
 }
 
 
-def jobs_of(seed: int, count: int) -> list[dict[str, Any]]:
+def jobs_of(
+    seed: int, count: int, bytes_a_second: float = BYTES_A_SECOND
+) -> list[dict[str, Any]]:
     """Draw jobs of twelve types whose time and size go together, as in the papers."""
     draw = random.Random(seed)
     types = [draw.expovariate(1 / 0.6) + 0.1 for _ in range(TYPES)]
-    return [_job(draw.choice(types), draw) for _ in range(count)]
+    return [_job(draw.choice(types), draw, bytes_a_second) for _ in range(count)]
 
 
-def _job(length: float, draw: random.Random) -> dict[str, Any]:
+def _job(length: float, draw: random.Random, bytes_a_second: float) -> dict[str, Any]:
     times = {
         kind: length * draw.uniform(0.8, 1.2) / speed for kind, speed in KINDS.items()
     }
-    return {"seconds": times, "size": int(length * draw.uniform(0.6, 1.4) * 0.9e6)}
+    size = int(length * draw.uniform(0.6, 1.4) * bytes_a_second)
+    return {"seconds": times, "size": size}
 
 
 def run() -> list[dict[str, Any]]:
     reason = obstacle()
     if reason:
         return [{"size": "not run", "reason": f"no network namespaces: {reason}"}]
-    seeds = [int(each) for each in os.environ.get("HETBENCH_SEEDS", "1,2,3").split(",")]
-    count = int(os.environ.get("HETBENCH_JOBS", "200"))
+    chosen = os.environ.get("HETBENCH_PARTS", ",".join(PARTS)).split(",")
+    unknown = sorted(set(chosen) - set(PARTS))
+    if unknown:
+        raise InputError(
+            f"HETBENCH_PARTS: no {unknown[0]!r}; one of {', '.join(PARTS)}"
+        )
     rows = []
-    for seed in seeds:
-        with BenchPool(NODES, LINK) as pool:
-            rows.append(makespans(pool, seed, count))
-            print(rows[-1], file=sys.stderr)
-    kills = [worker_kill(), scheduler_kill()]
-    return [*rows, *kills, costs(200, single=False), costs(100, single=True)]
+    for part in chosen:
+        for row in PARTS[part]():
+            print(row, file=sys.stderr)
+            rows.append(row)
+    return rows
 
 
 # ---------------------------------------------------------------------- makespans
 
 
-def makespans(pool: BenchPool, seed: int, count: int) -> dict[str, Any]:
-    """Run one batch in every way."""
-    jobs = jobs_of(seed, count)
-    request = {
-        "jobs": jobs,
-        "nodes": pool.names,
-        "folder": str(pool.folder),
-        "config": str(pool.config),
-        "incoming": str(pool.incoming),
-        "scheduler": f"tcp://{pool.machines.address('head')}:{SCHEDULER_PORT}",
+def makespans() -> Iterator[dict[str, Any]]:
+    """Run a batch for each seed in every way."""
+    count = int(os.environ.get("HETBENCH_JOBS", "200"))
+    for seed in _seeds():
+        with BenchPool(NODES, LINK) as pool:
+            found = beside(pool, jobs_of(seed, count), list(DASK_WAYS))
+        yield {"size": f"{count} jobs, seed {seed}", **found}
+
+
+def mixed() -> Iterator[dict[str, Any]]:
+    """Run a batch with larger inputs, and with jobs that compute, on faster links."""
+    seed, count = _seeds()[0], int(os.environ.get("HETBENCH_JOBS", "200"))
+    jobs = jobs_of(seed, count - len(REAL), bytes_a_second=4 * BYTES_A_SECOND)
+    jobs += REAL
+    random.Random(seed).shuffle(jobs)
+    with BenchPool(NODES, 4 * LINK, cpu="cpu") as pool:
+        found = beside(pool, jobs, ["dask default"])
+    yield {
+        "size": f"{count} jobs, {len(REAL)} compute, 100 Mbit/s, seed {seed}",
+        **found,
     }
+
+
+def _seeds() -> list[int]:
+    return [int(each) for each in os.environ.get("HETBENCH_SEEDS", "1,2,3").split(",")]
+
+
+def beside(
+    pool: BenchPool, jobs: list[dict[str, Any]], ways: Sequence[str]
+) -> dict[str, Any]:
+    """Run one batch on the pool, and in some ways of Dask alone."""
+    request = pool.request(
+        jobs=jobs, scheduler=f"tcp://{pool.machines.address('head')}:{SCHEDULER_PORT}"
+    )
     pool.start_pool()
-    ours = _client(pool, "pool", {**request, "planner": "ncjm"})
+    ours = _client(pool, "pool", request)
     pool.end()
     print("ncjm", ours["seconds"], "planned", ours["planned"], file=sys.stderr)
-    others = {way: _dask(pool, {**request, "way": way}) for way in DASK_WAYS}
+    others = {way: _dask(pool, {**request, "way": way}) for way in ways}
     return {
-        "size": f"{count} jobs, seed {seed}",
         "megabytes": sum(job["size"] for job in jobs) / 1e6,
         "load": os.getloadavg()[0],
         "ncjm_s": ours["seconds"],
@@ -120,79 +171,6 @@ def _dask(pool: BenchPool, request: dict[str, Any]) -> Any:
     return got
 
 
-# -------------------------------------------------------------------------- kills
-
-
-def worker_kill() -> dict[str, Any]:
-    """Kill the node's process under a task of 8 s; it is started again."""
-    return _killed("n1", "worker")
-
-
-def scheduler_kill() -> dict[str, Any]:
-    """Kill the scheduler under a task of 8 s; it is started again."""
-    return _killed("head", "scheduler")
-
-
-def _killed(machine: str, what: str) -> dict[str, Any]:
-    seconds = 8.0
-    with BenchPool(1, 100 * LINK) as pool:
-        pool.start_pool()
-        jobs = [{"seconds": dict.fromkeys(KINDS, seconds), "size": 0}]
-        process = pool.begin_client(
-            ["-m", "hetbench.pool_client", "pool"],
-            {
-                "jobs": jobs,
-                "nodes": pool.names,
-                "folder": str(pool.folder),
-                "config": str(pool.config),
-                "incoming": str(pool.incoming),
-                "planner": "ncjm",
-            },
-        )
-        client = _wait_for_running(pool)
-        pool.kill(machine)
-        if what == "worker":
-            pool.start_node(machine)
-        else:
-            words = ["-m", "hetpool", "scheduler", "--config", str(pool.config)]
-            pool.start("head", words)
-            _revive(pool)
-        got = pool.end_client(process)
-        submitted = [each for each in client.tasks() if each.name.startswith("pool/")]
-        client.close()
-    return {
-        "size": f"kill -9 of the {what} under a task of {seconds:g} s",
-        "load": os.getloadavg()[0],
-        "seconds_beyond_task": got["seconds"] - seconds,
-        "executions": len(submitted) - len(WARM_UP),
-    }
-
-
-def _wait_for_running(pool: BenchPool) -> Any:
-    from libtask import Client
-
-    client = Client(pool.daemons["n1"].files.socket)
-    deadline = time.monotonic() + 180
-    while not any(each.state == "running" for each in client.tasks()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(pool.logs())
-        time.sleep(0.05)
-    return client
-
-
-def _revive(pool: BenchPool) -> None:
-    """Start again what ends with the scheduler, as a service manager does."""
-    for name in [*pool.names, "gw"]:
-        try:
-            pool.processes[name].wait(3)
-        except subprocess.TimeoutExpired:
-            continue  # it goes on, and connects again
-        if name == "gw":
-            pool.start("gw", pool._words("gateway", "gw"))  # noqa: SLF001  one bench
-        else:
-            pool.start_node(name)
-
-
 # -------------------------------------------------------------------------- costs
 
 
@@ -202,15 +180,8 @@ def costs(count: int, *, single: bool) -> dict[str, Any]:
 
     with BenchPool(2, 100 * LINK) as pool:
         pool.start_pool()
-        request = {
-            "nodes": pool.names,
-            "folder": str(pool.folder),
-            "config": str(pool.config),
-            "incoming": str(pool.incoming),
-            "planner": "ncjm",
-            "single": single,
-            "jobs": [{"seconds": dict.fromkeys(KINDS, 0.0), "size": 0}] * count,
-        }
+        nothing = {"seconds": dict.fromkeys(KINDS, 0.0), "size": 0}
+        request = pool.request(jobs=[nothing] * count, single=single)
         _client(pool, "pool", request)  # everything is imported by now
         before = {name: _cpu(psutil, p.pid) for name, p in pool.processes.items()}
         got = _client(pool, "pool", request)
@@ -226,8 +197,25 @@ def costs(count: int, *, single: bool) -> dict[str, Any]:
     }
 
 
+def both_costs() -> Iterator[dict[str, Any]]:
+    """Measure no-op jobs in a batch and one by one."""
+    yield costs(200, single=False)
+    yield costs(100, single=True)
+
+
 def _cpu(psutil: Any, pid: int) -> float:
     """Return the processor seconds of a process and its children."""
     process = psutil.Process(pid)
     every = [process, *process.children(recursive=True)]
     return float(sum(sum(each.cpu_times()[:2]) for each in every))
+
+
+PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "makespans": makespans,
+    "mixed": mixed,
+    "kills": kills,
+    "cut": cuts,
+    "move": moves,
+    "pace": paces,
+    "costs": both_costs,
+}

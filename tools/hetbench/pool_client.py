@@ -1,9 +1,11 @@
 """The clients of the bench `pool`, each run on a machine of its pool.
 
-    python -m hetbench.pool_client pool|dask < REQUEST.json      prints one JSON object
+    python -m hetbench.pool_client WAY < REQUEST.json      prints one JSON object
 
-The request has jobs (`seconds` by kind, `size` of the input), a way, and where the pool or
-Dask's scheduler is. Both clients submit the same jobs; both end when all results are there.
+The request says what to do and where the pool or Dask's scheduler is. `pool` and `dask`
+submit the same jobs (`seconds` by kind, `size` of the input; `app`, `params` and `on`, if it
+is not a synthetic one) and end when all results are there. `cut`, `move` and `pace` follow a
+task of the pool.
 """
 
 from __future__ import annotations
@@ -12,10 +14,20 @@ import json
 import os
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hetpool import Pool
 
 STRIPS = 20
+LONG_STRIPS = 200
+"""Of a task that is stopped at a strip's end."""
+BEGUN = 0.1
+"""Share that a task has done before it moves."""
 WARM_UP = [
     {"seconds": {"cpu": 0.2, "gpu": 0.2, "fpga": 0.2}, "size": 10_000 + number}
     for number in range(18)
@@ -26,7 +38,13 @@ PATIENCE_S = 900.0
 
 def main() -> None:
     request = json.load(sys.stdin)
-    ways = {"pool": through_pool, "dask": through_dask}
+    ways = {
+        "pool": through_pool,
+        "dask": through_dask,
+        "cut": through_cut,
+        "move": through_move,
+        "pace": through_pace,
+    }
     print(json.dumps(ways[sys.argv[1]](request)))
 
 
@@ -42,19 +60,32 @@ def _files(request: dict[str, Any], jobs: list[dict[str, Any]]) -> list[Path]:
 
 
 def _params(job: dict[str, Any]) -> dict[str, Any]:
-    return {"seconds": job["seconds"], "strips": STRIPS}
+    own: dict[str, Any] | None = job.get("params")
+    return {"seconds": job["seconds"], "strips": STRIPS} if own is None else own
 
 
-def through_pool(request: dict[str, Any]) -> dict[str, Any]:
-    """Submit the jobs as one batch of the pool."""
+def _where(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the option by which a job is for one resource."""
+    return {"resources": (job["on"],)} if "on" in job else {}
+
+
+@contextmanager
+def _opened(request: dict[str, Any]) -> Iterator[Pool]:
+    """Connect to the pool, when all its nodes are there."""
     from hetpool import Pool
     from hetpool.setup.config import read_settings
 
-    _files(request, request["jobs"])
     settings = read_settings(Path(request["config"]), {}).engine()
     incoming = Path(request["incoming"])
     with Pool(settings, timeout=PATIENCE_S, incoming=incoming) as pool:
         _await_nodes(lambda: [n.name for n in pool.nodes() if n.present], request)
+        yield pool
+
+
+def through_pool(request: dict[str, Any]) -> dict[str, Any]:
+    """Submit the jobs as one batch of the pool."""
+    _files(request, request["jobs"])
+    with _opened(request) as pool:
         _ended(pool, request, _described(pool, request, WARM_UP))
         # leaving files with the gateway is not what is measured: Dask reads them there
         jobs = _described(pool, request, request["jobs"])
@@ -76,9 +107,10 @@ def _described(
 
     return [
         pool.job(
-            "synthetic",
-            {**_params(job), "label": Input(path) if job["size"] else ""},
+            job.get("app", "synthetic"),
+            {**_params(job), **({"label": Input(path)} if job["size"] else {})},
             seconds=job["seconds"],
+            **_where(job),
         )
         for job, path in zip(jobs, _files(request, jobs), strict=True)
     ]
@@ -107,6 +139,79 @@ def _await_nodes(look: Any, request: dict[str, Any]) -> None:
         time.sleep(0.1)
 
 
+def through_cut(request: dict[str, Any]) -> dict[str, Any]:
+    """Follow a task whose node is cut off; note when the pool notices that."""
+    with _opened(request) as pool:
+        params = {"seconds": request["seconds"], "strips": LONG_STRIPS}
+        task = pool.submit("synthetic", params, seconds=request["seconds"])
+        while all(node.present for node in pool.nodes()):
+            time.sleep(0.05)
+        noticed = time.monotonic()
+        task.result(PATIENCE_S)
+        ended = time.monotonic()
+        return {"noticed_at": noticed, "ended_at": ended, "node": task.node}
+
+
+def through_move(request: dict[str, Any]) -> dict[str, Any]:
+    """Move a task while it runs; compare its result with that of one that stays."""
+    from hetpool.inquiry import AskTasks, TaskFacts
+
+    app, params, where = request["app"], request["params"], _where(request)
+    with _opened(request) as pool:
+        still = pool.submit(app, params, **where).result(PATIENCE_S)
+        task = pool.submit(app, params, **where)
+        while task.progress < BEGUN:
+            time.sleep(0.02)
+        source, moved_at = task.node, task.progress
+        target = next(name for name in request["nodes"] if name != source)
+        task.move(target)
+        equal = task.result(PATIENCE_S) == still
+        facts = {n: pool.inquire(n, AskTasks(), TaskFacts) for n in (source, target)}
+    segments = {
+        name: [
+            segment
+            for each in found.tasks
+            if each.name.startswith(f"pool/{task.id}")
+            for segment in each.segments
+        ]
+        for name, found in facts.items()
+    }
+    stopped = max(each.finish or 0.0 for each in segments[source])
+    began = min(each.computing or each.start for each in segments[target])
+    return {
+        "equal": equal,
+        "moved_at": moved_at,
+        "idle_s": began - stopped,
+        "bytes": sum(each.size for each in facts[target].transfers),
+    }
+
+
+def through_pace(request: dict[str, Any]) -> dict[str, float]:
+    """Send a file to each node; return the rates that they reached."""
+    from hetpool import Input
+    from hetpool.inquiry import AskTasks, TaskFacts
+
+    nodes = request["nodes"]
+    paths = _files(request, [{"size": request["size"]}] * len(nodes))
+    seconds = {"cpu": 0.1}
+    with _opened(request) as pool:
+        tasks = [
+            pool.submit(
+                "synthetic",
+                {"seconds": seconds, "label": Input(path)},
+                seconds=seconds,
+                nodes=(name,),
+            )
+            for name, path in zip(nodes, paths, strict=True)
+        ]
+        for task in tasks:
+            task.result(PATIENCE_S)
+        found = {n: pool.inquire(n, AskTasks(), TaskFacts).transfers for n in nodes}
+    return {
+        name: each.size / (each.finish - each.start) for name, (each,) in found.items()
+    }
+
+
 def load(path: str) -> Any:
     """Read an input where it is: the task that Dask runs on the gateway."""
     import numpy as np
@@ -114,7 +219,7 @@ def load(path: str) -> Any:
     return np.fromfile(path, dtype=np.uint8)
 
 
-def compute(params: dict[str, Any], _data: Any = None) -> str:
+def compute(job: dict[str, Any], _data: Any = None) -> str:
     """Run a job in the hetd of the worker's node: the task that Dask places."""
     from distributed import get_worker
 
@@ -124,7 +229,7 @@ def compute(params: dict[str, Any], _data: Any = None) -> str:
     client = getattr(worker, "hetd_client", None)
     if client is None:
         client = worker.hetd_client = Client(os.environ["HETD_SOCKET"])
-    client.submit("synthetic", params).result()
+    client.submit(job.get("app", "synthetic"), _params(job), **_where(job)).result()
     return str(worker.name)
 
 
@@ -170,7 +275,7 @@ def _submitted(
         data = client.submit(load, str(path), workers=["gw"], **options)
     if request["way"] == "round-robin":
         nodes = [nodes[number % len(nodes)]]
-    return client.submit(compute, _params(job), data, workers=nodes, **options)
+    return client.submit(compute, job, data, workers=nodes, **options)
 
 
 def _names(client: Any) -> list[str]:

@@ -27,13 +27,25 @@ from libtask.daemon.launcher_processes import launcher_processes, processes_of
 from libtask.daemon.process import DaemonFiles, DaemonProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 KINDS = {"cpu": 1.0, "gpu": 1.4, "fpga": 0.75}
-DAEMON = 'policy = "finish-time"\n' + "".join(
-    f'[[resource]]\nname = "{kind}0"\nkind = "{kind}"\ndriver = "null"\nslots = 1\n'
-    for kind in KINDS
-)
+RESOURCE = '[[resource]]\nname = "{kind}0"\nkind = "{kind}"\ndriver = "{driver}"\n'
+
+
+def daemon_config(cpu: str) -> str:
+    """Return the configuration of a node's hetd; `cpu`: its driver, the others wait."""
+    drivers = dict.fromkeys(KINDS, "null") | {"cpu": cpu}
+    resources = [
+        RESOURCE.format(kind=kind, driver=driver)
+        + ("threads = 1\n" if driver == "cpu" else "slots = 1\n")
+        for kind, driver in drivers.items()
+    ]
+    return 'policy = "finish-time"\n' + "".join(resources)
+
+
+LINK = 25e6 / 8
+"""Rate of a link, bytes a second."""
 PORT, SCHEDULER_PORT = 9000, 8786
 PATIENCE_S = 180.0
 
@@ -44,15 +56,27 @@ class BenchPool:
     Args:
         nodes: their number.
         ingress: rate of the link into each node, bytes a second.
+        cpu: driver of the nodes' processors; `null` waits instead of computing.
+        planned: bytes a second by node with which plans count; else what its link carries.
         settings: of `pool.toml`.
 
     """
 
-    def __init__(self, nodes: int, ingress: float, **settings: Any) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        ingress: float,
+        *,
+        cpu: str = "null",
+        planned: Mapping[str, float] | None = None,
+        **settings: Any,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hb-"))
         self.names = [f"n{number + 1}" for number in range(nodes)]
         self.settings = settings
         self.ingress = ingress
+        self._daemon = daemon_config(cpu)
+        self._planned = dict(planned or {})
         self.config = self.folder / "pool.toml"
         self.daemons: dict[str, DaemonProcess] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -77,7 +101,8 @@ class BenchPool:
         for number, name in enumerate(self.names):
             home = self.folder / f"d{number}"
             home.mkdir()
-            daemon = DaemonProcess(DaemonFiles.within(home, DAEMON), detached=False)
+            files = DaemonFiles.within(home, self._daemon)
+            daemon = DaemonProcess(files, detached=False)
             daemon.start()
             self._stack.callback(self._end_daemon, daemon)
             self.daemons[name] = daemon
@@ -108,26 +133,44 @@ class BenchPool:
 
     def _rates(self, name: str) -> dict[str, float]:
         # what a link carries through connections is less than what it is set to
-        return {} if name == "gw" else {"ingress": 0.93 * self.ingress}
+        if name == "gw":
+            return {}
+        return {"ingress": self._planned.get(name, 0.93 * self.ingress)}
 
     def _all(self) -> list[str]:
-        return [*self.names, "gw", "head"]
+        return ["head", *self.names, "gw"]
 
     def start_pool(self) -> None:
         """Start the scheduler, the nodes and the gateway."""
-        self.start("head", ["-m", "hetpool", "scheduler", "--config", str(self.config)])
-        for name in self.names:
-            self.start_node(name)
-        self.start("gw", self._words("gateway", "gw"))
+        for name in self._all():
+            self.start_again(name)
 
-    def start_node(self, name: str) -> None:
-        words = self._words("node", name)
-        self.start(name, [*words, "--socket", str(self.daemons[name].files.socket)])
+    def start_again(self, name: str) -> None:
+        """Start a machine's process of the pool."""
+        if name == "head":
+            words = ["-m", "hetpool", "scheduler", "--config", str(self.config)]
+        elif name == "gw":
+            words = self._words("gateway", name)
+        else:
+            socket = str(self.daemons[name].files.socket)
+            words = [*self._words("node", name), "--socket", socket]
+        self.start(name, words)
 
     def _words(self, role: str, name: str) -> list[str]:
         folder = str(self.folder / name)
         words = ["-m", "hetpool", role, "--config", str(self.config), "--name", name]
         return [*words, "--folder", folder, "--incoming", str(self.incoming)]
+
+    def request(self, **further: Any) -> dict[str, Any]:
+        """Return what a client of the pool must know, with what is asked of it."""
+        return {
+            "nodes": self.names,
+            "folder": str(self.folder),
+            "config": str(self.config),
+            "incoming": str(self.incoming),
+            "planner": "ncjm",
+            **further,
+        }
 
     @property
     def incoming(self) -> Path:
@@ -150,6 +193,15 @@ class BenchPool:
                 cwd=self.folder,
                 env={**os.environ, **(environment or {})},
             )
+
+    def revive(self) -> None:
+        """Start again what ended with the scheduler, as a service manager does."""
+        for name in [*self.names, "gw"]:
+            try:
+                self.processes[name].wait(3)
+            except subprocess.TimeoutExpired:
+                continue  # it goes on, and connects again
+            self.start_again(name)
 
     def kill(self, machine: str) -> None:
         """Kill the process of a machine as a crash would."""

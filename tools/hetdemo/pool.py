@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -313,6 +316,8 @@ class Outside:
     def __init__(self, network: str, why: str) -> None:
         self.network = network
         self.why = why
+        self._answers: SimpleQueue[bytes] = SimpleQueue()
+        Thread(target=self._listen, daemon=True).start()
 
     def say(self, text: str) -> None:
         self._send({"say": text})
@@ -328,8 +333,15 @@ class Outside:
 
     def _ask(self, request: dict[str, Any]) -> None:
         self._send(request)
-        if not sys.stdin.readline():
-            raise HetError("the demo was ended")
+        self._answers.get()
+
+    def _listen(self) -> None:
+        """Pass answers on; end with the demo, whatever is waited for."""
+        # unbuffered: the end of the interpreter waits for who reads a buffer
+        with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as answers:
+            for line in answers:
+                self._answers.put(line)
+        os._exit(INTERRUPTED)
 
     def _send(self, request: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(request) + "\n")

@@ -122,15 +122,16 @@ class DemoMachines:
     def start(self, name: str) -> None:
         """Start the processes of a machine, to be kept running."""
         machine = self.machines[name]
-        process = supervisor.start(machine.folder / "state", self._roles(machine))
+        process = supervisor.start(
+            machine.folder / "state", self._roles(machine), attached=True
+        )
         self._started[name] = process
 
     def kill(self, name: str) -> None:
         """Kill all processes of a machine at once, as a loss of power would."""
         machine = self.machines[name]
-        process = self._started.pop(name)
-        kill_with_descendants([process.pid, *processes_of(machine.socket)])
-        process.wait()
+        with self._started.pop(name) as process:
+            kill_with_descendants([process.pid, *processes_of(machine.socket)])
 
     def command(self, name: str, words: Sequence[str]) -> list[str]:
         """Return the command that runs on a machine."""
@@ -220,6 +221,6 @@ class DemoMachines:
         machine = self.machines[name]
         process = self._started.pop(name, None)
         if process is not None:
-            supervisor.stop(machine.folder / "state")
-            process.wait()
+            with process:
+                supervisor.stop(machine.folder / "state")
         kill_with_descendants(processes_of(machine.socket))

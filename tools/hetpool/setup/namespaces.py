@@ -4,7 +4,8 @@ A pool can be tried and tested on them without a second machine: each has addres
 own, a link whose rate the kernel keeps in both directions, and a link can be cut. Tests and
 the demo of a pool run their processes in them (`LinkedMachines.command`). As root the
 namespaces are made directly; another user makes them inside a user namespace, if the kernel
-allows that. `obstacle` tries it and returns why it does not work here.
+allows that. `obstacle` tries it and returns why it does not work here. A process of its own
+removes them if this one is killed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,16 @@ BURST_S, LEAST_BURST = 0.01, 64 << 10
 QUEUE_S = 0.1
 """Packets that would wait longer in front of a link are dropped."""
 PATIENCE_S = 30.0
+REMOVE_AT_END = """
+cat
+for name in $(ip netns list | cut -d " " -f 1); do
+    case $name in "$1"-*)
+        kill -9 $(ip netns pids $name)
+        ip netns delete $name
+    esac
+done
+"""
+"""Waits for the end of the program that made the machines, and removes what it left."""
 
 
 class NamespaceError(HetError):
@@ -69,16 +80,18 @@ class _InUserNamespace:
 
     A process holds the namespace, with a file system of its own at /run, where `ip` keeps
     the names of network namespaces; all of them are gone when it and what runs there end.
+    It ends with its standard input, and so with this process, even if this one is killed.
     """
 
     def __init__(self) -> None:
-        hold = "mount -t tmpfs tmpfs /run && echo ready && exec sleep infinity"
+        hold = "mount -t tmpfs tmpfs /run && echo ready && exec cat >&2"
         self._holder = subprocess.Popen(  # noqa: S603  commands of this module
             ["unshare", "-rnm", "sh", "-c", hold],  # noqa: S607  the user's own PATH
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is not for it
         )
         assert self._holder.stdout is not None  # noqa: S101  it is a pipe
         if self._holder.stdout.readline().strip() != "ready":
@@ -107,6 +120,7 @@ class LinkedMachines:
     tag: str
     names: list[str] = field(default_factory=list)
     _way: _Direct | _InUserNamespace = field(default_factory=_Direct)
+    _remover: subprocess.Popen[bytes] | None = None
     _closed: bool = False
 
     @classmethod
@@ -186,11 +200,20 @@ class LinkedMachines:
         for name in [*self.names, HUB]:
             with suppress(NamespaceError):
                 self._remove(name)
+        if self._remover is not None:
+            self._remover.communicate(timeout=PATIENCE_S)
         self._way.close()
 
     # ------------------------------------------------------------------ parts
 
     def _make(self, machines: Mapping[str, LinkRates]) -> None:
+        self._remover = subprocess.Popen(  # noqa: S603  a command of this module
+            self._way.wrap(["sh", "-c", REMOVE_AT_END, "sh", self.tag]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is not for it
+        )
         self._add(HUB)
         hub = self._full(HUB)
         self._ip("-n", hub, "link", "add", BRIDGE, "type", "bridge")

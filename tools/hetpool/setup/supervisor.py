@@ -3,7 +3,8 @@
 `hetctl pool up` writes the roles of the machine (scheduler, node, hetd) into a folder and
 starts `python -m hetpool.setup.supervisor FOLDER`: it starts each role, and again when it ends,
 until it is terminated itself. It holds a lock in the folder as long as it runs, so a folder
-has one supervisor, and its pid is certain.
+has one supervisor, and its pid is certain. With `--attached` it also ends when its standard
+input does: a pipe of a program that must not leave it behind, however it ends itself.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LOOK_S = 0.02
 START_S = 30.0
 MOST_LOG_BYTES = 16 << 20
 """A longer log is moved aside before its role starts again; there is one such file a role."""
+ATTACHED = "--attached"
 LOCK = "supervisor.lock"
 ROLES = "roles.json"
 
@@ -58,9 +60,19 @@ class Role:
 
 
 def start(
-    folder: Path, roles: Sequence[Role], timeout: float = START_S
+    folder: Path,
+    roles: Sequence[Role],
+    timeout: float = START_S,
+    *,
+    attached: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a supervisor of these roles in its own session; return its process.
+
+    Args:
+        folder: for its files.
+        roles: what runs.
+        timeout: seconds for its start.
+        attached: it ends with this process, even if this one is killed.
 
     Raises:
         InputError: one runs in this folder.
@@ -71,10 +83,11 @@ def start(
         raise InputError(f"{folder}: its processes are running already")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write_roles(folder, roles)
+    command = [sys.executable, "-P", "-m", "hetpool.setup.supervisor", str(folder)]
     with (folder / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(  # noqa: S603  our own interpreter and module
-            [sys.executable, "-P", "-m", "hetpool.setup.supervisor", str(folder)],
-            stdin=subprocess.DEVNULL,
+            [*command, *([ATTACHED] if attached else [])],
+            stdin=subprocess.PIPE if attached else subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
@@ -180,6 +193,15 @@ class PoolSupervisor:
         for thread in self._threads:
             thread.join()
 
+    def end_with_input(self) -> None:
+        """Also end when standard input does."""
+        threading.Thread(target=self._read_to_end, daemon=True).start()
+
+    def _read_to_end(self) -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        self._ending.set()
+
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._ending.set()
 
@@ -251,7 +273,7 @@ def _ended_with_us() -> list[str]:
 
 
 def main() -> int:
-    """Run the supervisor of the folder that is the only argument."""
+    """Run the supervisor of the folder that is the first argument."""
     folder = Path(sys.argv[1])
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "r+") as lock:
@@ -263,7 +285,10 @@ def main() -> int:
         lock.truncate()
         lock.write(f"{os.getpid()}\n")
         lock.flush()
-        PoolSupervisor(folder, roles_in(folder)).run()
+        supervisor = PoolSupervisor(folder, roles_in(folder))
+        if ATTACHED in sys.argv[2:]:
+            supervisor.end_with_input()
+        supervisor.run()
     return 0
 
 
