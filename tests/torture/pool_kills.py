@@ -33,10 +33,15 @@ if TYPE_CHECKING:
 
     from pool.private_pool import PrivatePool
 
-PAUSE_S = (0.2, 2.0)
-"""Between two kills, seconds."""
+PAUSE_S = (0.1, 1.5)
+"""Before a kill, seconds, when enough jobs have been computed since the last one..."""
+LONGEST_S = 20.0
+"""...or this time has passed: what was killed needs it to start on a busy machine."""
 CUT_S = (0.5, 25.0)
 """How long a link stays cut: a third of them until the node's jobs run elsewhere."""
+LOOK_S = 0.2
+RAN = "ran"
+"""Folder in which jobs write down that they ran."""
 LINK = "link"
 VICTIMS = {"worker": 4, "agent": 4, "hetd": 3, "scheduler": 2, LINK: 4}
 """What is killed or cut, with weights."""
@@ -95,7 +100,7 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _batch(made: PrivatePool, ordeal: PoolOrdeal, count: int) -> None:
-    folder = made.folder / "ran"
+    folder = made.folder / RAN
     folder.mkdir()
     words = [sys.executable, "-m", "torture.pool_batch", str(made.config), str(folder)]
     client = subprocess.Popen(
@@ -107,6 +112,7 @@ def _batch(made: PrivatePool, ordeal: PoolOrdeal, count: int) -> None:
     try:
         _await(client, ordeal)
     finally:
+        client.kill()
         ended.set()
         killer.join()
     ordeal.executions, wrong = judge(folder)
@@ -149,15 +155,25 @@ class _Killer(threading.Thread):
 
     def run(self) -> None:
         try:
-            while sum(self._ordeal.kills.values()) < self._count:
-                if self._ended.wait(self._draw.uniform(*PAUSE_S)):
-                    return
+            while self._done() < self._count and self._may_strike():
                 self._strike()
-                self._revive()
-            while not self._ended.wait(0.5):
+            while not self._ended.wait(LOOK_S):
                 self._revive()
         except Exception:  # noqa: BLE001  a fault of this program is a complaint, too
             self.complaints.append(traceback.format_exc())
+
+    def _done(self) -> int:
+        return sum(self._ordeal.kills.values())
+
+    def _may_strike(self) -> bool:
+        """Wait for the moment of the next kill; False: the batch has ended."""
+        due = JOBS * (self._done() + 1) // (self._count + 2)
+        folder, latest = self._made.folder / RAN, time.monotonic() + LONGEST_S
+        while len(list(folder.iterdir())) < due and time.monotonic() < latest:
+            if self._ended.wait(LOOK_S):
+                return False
+            self._revive()
+        return not self._ended.wait(self._draw.uniform(*PAUSE_S))
 
     def _strike(self) -> None:
         """Kill or cut something; nothing may be there, which does not count."""
