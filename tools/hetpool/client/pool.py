@@ -280,7 +280,7 @@ class Pool:
         return plan
 
     async def _waited(self, tasks: list[PoolTask], planner: str) -> None:
-        """Place tasks again until something can run them."""
+        """Place tasks again until they have been started."""
         pause = FIRST_PAUSE_S
         while tasks:
             await asyncio.sleep(pause)
@@ -303,7 +303,11 @@ class Pool:
     async def _started(
         self, tasks: Sequence[PoolTask], plan: PoolPlan
     ) -> list[PoolTask]:
-        """Start the errands of a plan; return the tasks that it leaves out."""
+        """Start the errands of a plan; return the tasks that could not be started.
+
+        Those are the ones that the plan leaves out, or all if the scheduler was lost
+        after it had made the plan.
+        """
         by_id = {task.id: task for task in tasks}
         errands: dict[str, list[PlanEntry]] = {}
         for entry in plan.entries:
@@ -315,7 +319,10 @@ class Pool:
             self._errand(key, some, group)
             for (key, some), group in zip(errands.items(), groups, strict=True)
         ]
-        started = await self._engine.start(made)
+        try:
+            started = await self._engine.start(made)
+        except PoolUnreachableError:
+            return list(tasks)
         for one, group in zip(started, groups, strict=True):
             self._spawn(self._followed(one, group))
         placed = {entry.job for entry in plan.entries}
