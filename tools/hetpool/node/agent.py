@@ -20,7 +20,7 @@ from hetpool import messages as m
 from hetpool.engine.worker import agent_here
 from hetpool.errors import InputLostError
 from hetpool.files.node_files import by_engine
-from hetpool.jobs import PoolJob, PoolNode
+from hetpool.jobs import JobId, JobStatus, PoolJob, PoolNode
 from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
 from hetpool.node.tasks import MOVED, status_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hetpool.files.node_files import NodeFiles
-    from hetpool.jobs import JobState, JobStatus
+    from hetpool.jobs import JobState
     from hetpool.messages import JobTerms
     from hetpool.node.commands import NodeCommands
     from hetpool.node.lease import Lease
@@ -89,6 +89,15 @@ class NodeJob:
     following: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTask:
+    """A task of a job that an earlier agent submitted, and that has not been cancelled."""
+
+    id: int
+    generation: int
+    app: str
+
+
 class Agent:
     """The agent of one node.
 
@@ -115,8 +124,8 @@ class Agent:
         self._files = files
         self._lease = lease
         self._jobs: dict[str, NodeJob] = {}
-        self._found: dict[tuple[str, int], int] = {}
-        """Tasks in hetd by job and generation, as of the last joining."""
+        self._found: dict[str, FoundTask] = {}
+        """Tasks in hetd by job, as of the last joining: their errands may not be here yet."""
         self._joined = asyncio.Event()
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
@@ -144,14 +153,15 @@ class Agent:
             opened = await self._hetd(tasks.open)
             slots = await self._hetd(tasks.slots)
         self.node = replace(self.node, slots=slots)
-        known = [job for job, info in opened if info.state != "cancelled"]
-        self._found = {
-            (job.id, job.generation): info.id
-            for job, info in opened
-            if info.state != "cancelled"
-        }
+        here = [(job, info) for job, info in opened if info.state != "cancelled"]
+        known = [job for job, _ in here]
         reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
         lost = set(reply.names)
+        self._found = {
+            job.id: FoundTask(info.id, job.generation, info.app)
+            for job, info in sorted(here, key=lambda each: each[0].generation)
+            if f"{job.id}.{job.generation}" not in lost
+        }
         gone = [
             info.id
             for job, info in opened
@@ -274,9 +284,9 @@ class Agent:
         tasks = self._tasks
         if tasks is None:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
-        task = self._found.get((one.job.id, one.terms.generation))
-        if task is not None:
-            one.handle = await self._hetd(tasks.find, task, one.job)
+        found = self._found.get(one.job.id)
+        if found is not None and found.generation == one.terms.generation:
+            one.handle = await self._hetd(tasks.find, found.id, one.job)
         else:
             places = await self._places(one)
             snapshot = await self._snapshot(one.terms)
@@ -389,6 +399,11 @@ class Agent:
             for one in chosen
             if one.handle is not None
         }
+        named |= {
+            task.id: JobStatus(JobId(job), task.app, "staged", task=task.id)
+            for job, task in self._found.items()
+            if job not in self._jobs and job in ids
+        }
         if self._tasks is not None and named:
             found += await self._hetd(self._tasks.statuses, self.node.name, named)
         return encode(m.JobList(tuple(found)))
@@ -417,6 +432,9 @@ class Agent:
     async def _on_park(self, content: bytes) -> bytes:
         wanted = decode(m.ParkJob, content)
         one = self._jobs.get(wanted.id)
+        if one is None and wanted.id in self._found:
+            # the broker would think that it has not begun, and it would run twice
+            raise HetError(f"job {wanted.id[:12]} is being found again: try it later")
         if one is None:
             return encode(m.ParkedJob(here=False))
         one.parked = True
@@ -497,6 +515,7 @@ class Agent:
             return encode(m.NameList())
         # if it is being submitted, its own coroutine cancels it then
         one.cancelled = MOVED
+        self._found.pop(one.job.id, None)
         self._finish(one, LeftError())
         if self._tasks is not None and one.handle is not None:
             await self._hetd(self._tasks.cancel, [one.handle.id], MOVED)
