@@ -150,6 +150,16 @@ class PrivatePool:
             if each.name.startswith(f"pool/{job}")
         ]
 
+    def unfinished(self) -> list[str]:
+        """Describe what has not ended in the daemons."""
+        return [
+            f"{name}: {each.id} {each.name} is {each.state}"
+            for name, node in self.nodes.items()
+            if node.daemon is not None
+            for each in node.daemon.client.tasks()
+            if each.finished is None
+        ]
+
     def logs(self) -> str:
         files = sorted(self.folder.glob("*.log"))
         return "\n".join(

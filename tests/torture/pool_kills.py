@@ -118,7 +118,7 @@ def _batch(made: PrivatePool, ordeal: PoolOrdeal, count: int) -> None:
     ordeal.executions, wrong = judge(folder)
     ordeal.complaints += killer.complaints + wrong
     if ordeal.complaints:
-        ordeal.complaints += [*ordeal.story, made.logs()]
+        ordeal.complaints += [*ordeal.story, *made.unfinished(), made.logs()]
 
 
 def _await(client: subprocess.Popen[bytes], ordeal: PoolOrdeal) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +16,14 @@ from hetpool.jobs import JobStatus
 from hetpool.messages import decode, encode
 from hetpool.node.agent import Agent
 from hetpool.node.lease import Lease
+from hetpool.outcomes import JobOutcome
 from libtask.errors import HetError
-from unit.hetpool.fake_engine import a_node
+from unit.hetpool.fake_engine import a_job, a_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hetpool.jobs import PoolJob
     from hetpool.seam import Answer
 
 JOB, OTHER = f"{1:032x}", f"{2:032x}"
@@ -36,15 +40,50 @@ class FakeWorkerEngine:
         self.handlers[name] = handler
 
     async def ask(self, name: str, message: bytes, node: str = "") -> bytes:
+        if name == "claim":
+            jobs = decode(m.ClaimJobs, message).ids
+            return encode(m.Claimed(tuple(m.JobTerms(job) for job in jobs)))
         assert name == "join"
         return encode(m.NameList(self._lost))
 
+    def rate(self) -> None:
+        """Have measured nothing."""
+
+
+class FakeFiles:
+    """A node's files, for jobs without any."""
+
+    intake = SimpleNamespace(goodput=lambda: None)
+
+    async def place(self, *_: Any) -> dict[str, str]:
+        return {}
+
+    def release(self, job: PoolJob) -> None:
+        """Nothing to release."""
+
+    def draft(self, job: str) -> Path:
+        return Path(job)
+
 
 class FakeTasks:
-    """hetd with one running task, of an earlier agent."""
+    """hetd with one running task of an earlier agent, and one that is submitted."""
 
     def __init__(self) -> None:
         self.cancelled: list[int] = []
+        self.released: list[int] = []
+        self.ended: Future[None] = Future()
+
+    def submit(self, *_: Any) -> Any:
+        return SimpleNamespace(id=8, ended=self.ended)
+
+    def outcome(self, node: str, handle: Any) -> JobOutcome:
+        return JobOutcome("completed", node, handle.id)
+
+    def park(self, task: int, target: Path) -> bool:
+        return False
+
+    def release(self, task: int) -> None:
+        self.released.append(task)
 
     def open(self) -> list[Any]:
         info = SimpleNamespace(id=7, state="running", finished=None, app="heat")
@@ -60,10 +99,15 @@ class FakeTasks:
         self.cancelled += ids
 
 
-async def joined(*lost: str) -> tuple[FakeWorkerEngine, FakeTasks]:
+def made(*lost: str) -> tuple[Agent, FakeWorkerEngine, FakeTasks]:
     engine, tasks = FakeWorkerEngine(*lost), FakeTasks()
-    parts: Any = (engine, tasks, None, Lease(10.0))
-    await Agent(a_node("n1"), *parts).join()
+    parts: Any = (engine, tasks, FakeFiles(), Lease(10.0))
+    return Agent(a_node("n1"), *parts), engine, tasks
+
+
+async def joined(*lost: str) -> tuple[FakeWorkerEngine, FakeTasks]:
+    agent, engine, tasks = made(*lost)
+    await agent.join()
     return engine, tasks
 
 
@@ -82,7 +126,7 @@ def test_it_does_not_move_as_if_it_had_not_begun() -> None:
         engine, _ = await joined()
         return await engine.handlers["park"](encode(m.ParkJob(job)))
 
-    with pytest.raises(HetError, match="found again"):
+    with pytest.raises(HetError, match="has just ended, or is found"):
         asyncio.run(parked(JOB))
     assert not decode(m.ParkedJob, asyncio.run(parked(OTHER))).here
 
@@ -99,3 +143,35 @@ def test_what_runs_elsewhere_by_now_is_cancelled_and_forgotten() -> None:
     assert tasks.cancelled == [7]
     assert not listed.jobs
     assert not parked.here
+
+
+def test_a_job_that_has_just_ended_does_not_move() -> None:
+    async def parked() -> None:
+        agent, engine, tasks = made()
+        await agent.join()
+        tasks.ended.set_result(None)
+        await agent.run(encode((a_job(2),)), [])
+        await engine.handlers["park"](encode(m.ParkJob(OTHER)))
+
+    with pytest.raises(HetError, match="has just ended"):
+        asyncio.run(parked())
+
+
+def test_a_job_goes_on_whose_mover_is_lost() -> None:
+    async def released() -> list[int]:
+        agent, engine, tasks = made()
+        await agent.join()
+        running = asyncio.ensure_future(agent.run(encode((a_job(2),)), []))
+        park = encode(m.ParkJob(OTHER))
+        for _ in range(1000):
+            if decode(m.ParkedJob, await engine.handlers["park"](park)).here:
+                break
+            await asyncio.sleep(0)
+        assert not tasks.released
+        agent.parted()
+        await agent.join()
+        tasks.ended.set_result(None)
+        await running
+        return tasks.released
+
+    assert asyncio.run(released()) == [8]

@@ -23,7 +23,7 @@ from hetpool.files.node_files import by_engine
 from hetpool.jobs import JobId, JobStatus, PoolJob, PoolNode
 from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
-from hetpool.node.tasks import MOVED, status_of
+from hetpool.node.tasks import MOST_RECENT, MOVED, status_of
 from hetpool.outcomes import JobOutcome, refused
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 
@@ -76,6 +76,7 @@ class NodeJob:
         end: its outcome, or `LeftError`.
         handle: its task in hetd; None: not submitted yet.
         parked: it waits to leave.
+        submitting: its way to hetd, once it has begun.
 
     """
 
@@ -85,13 +86,14 @@ class NodeJob:
     end: asyncio.Future[JobOutcome]
     handle: TaskHandle | None = None
     parked: bool = False
+    submitting: asyncio.Future[TaskHandle] | None = field(default=None, repr=False)
     cancelled: str = ""
     following: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTask:
-    """A task of a job that an earlier agent submitted, and that has not been cancelled."""
+    """A task of a job in hetd whose errand is not here: it is still to come, or has ended."""
 
     id: int
     generation: int
@@ -125,7 +127,7 @@ class Agent:
         self._lease = lease
         self._jobs: dict[str, NodeJob] = {}
         self._found: dict[str, FoundTask] = {}
-        """Tasks in hetd by job, as of the last joining: their errands may not be here yet."""
+        """Tasks in hetd by job: those of the last joining, and those that ended since."""
         self._joined = asyncio.Event()
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
@@ -169,6 +171,9 @@ class Agent:
         ]
         if tasks is not None and gone:
             await self._hetd(tasks.cancel, gone, MOVED)
+        for one in list(self._jobs.values()):
+            if one.parked:  # the scheduler that was moving it was lost
+                await self._unpark(one)
         self._joined.set()
 
     def parted(self) -> None:
@@ -286,7 +291,7 @@ class Agent:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
         found = self._found.get(one.job.id)
         if found is not None and found.generation == one.terms.generation:
-            one.handle = await self._hetd(tasks.find, found.id, one.job)
+            one.submitting = self._started(tasks.find, found.id, one.job)
         else:
             places = await self._places(one)
             snapshot = await self._snapshot(one.terms)
@@ -294,9 +299,10 @@ class Agent:
             reason = one.cancelled or one.terms.cancelled
             if reason:
                 return JobOutcome("cancelled", self.node.name, text=reason)
-            one.handle = await self._hetd(
+            one.submitting = self._started(
                 tasks.submit, one.job, places, one.terms, snapshot
             )
+        one.handle = await one.submitting
         if one.cancelled:  # meanwhile
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
         await asyncio.wrap_future(one.handle.ended)
@@ -365,12 +371,21 @@ class Agent:
             del self._jobs[one.job.id]
         if one.end.done():
             return
+        if one.handle is not None and not isinstance(end, Exception):
+            self._remember(one, one.handle.id)
         self._files.release(one.job)
         if isinstance(end, Exception):
             one.end.set_exception(end)
             one.end.exception()  # its errand may be gone
         else:
             one.end.set_result(end)
+
+    def _remember(self, one: NodeJob, task: int) -> None:
+        """Keep an ended job in mind: the broker may not have heard of its end yet."""
+        self._found.pop(one.job.id, None)
+        self._found[one.job.id] = FoundTask(task, one.terms.generation, one.job.app)
+        while len(self._found) > MOST_RECENT:
+            del self._found[next(iter(self._found))]
 
     # ------------------------------------------------------------ requests
 
@@ -434,7 +449,7 @@ class Agent:
         one = self._jobs.get(wanted.id)
         if one is None and wanted.id in self._found:
             # the broker would think that it has not begun, and it would run twice
-            raise HetError(f"job {wanted.id[:12]} is being found again: try it later")
+            raise HetError(f"job {wanted.id[:12]} has just ended, or is found again")
         if one is None:
             return encode(m.ParkedJob(here=False))
         one.parked = True
@@ -448,6 +463,8 @@ class Agent:
 
     async def _parked(self, one: NodeJob) -> m.SnapshotFile | None:
         """Hold a job; return its snapshot if it has computed anything."""
+        if one.submitting is not None:
+            one.handle = await asyncio.shield(one.submitting)
         if self._tasks is None or one.handle is None:
             return None
         task, starts = one.handle.id, 0
@@ -535,8 +552,13 @@ class Agent:
         return decode(kind, await self._engine.ask(name, encode(message)))
 
     async def _hetd(self, call: Callable[..., Returned], *arguments: Any) -> Returned:
+        return await self._started(call, *arguments)
+
+    def _started(
+        self, call: Callable[..., Returned], *arguments: Any
+    ) -> asyncio.Future[Returned]:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, call, *arguments)
+        return loop.run_in_executor(self._threads, call, *arguments)
 
 
 def _status(one: NodeJob, node: str) -> JobStatus:
