@@ -112,7 +112,7 @@ def test_a_policy_may_have_a_built_in_one_as_its_base(kind: type[Policy]) -> Non
         "Mine", [("patience", float, 1.0)], bases=(kind,), frozen=True
     )
 
-    policy = make_named("policy", {"mine": mine}, "mine", {"patience": "2"})
+    policy: Policy = make_named("policy", {"mine": mine}, "mine", {"patience": "2"})
 
     assert parameters_of(policy) == {**parameters_of(kind()), "patience": 2.0}
 
