@@ -323,7 +323,7 @@ def test_racks_get_jobs_by_their_speed() -> None:
     racks = [[a_node("n0", 3)], [a_node("n1", 1)]]
     jobs = [PoolJob(str(n), "a", seconds={"cpu": 1.0}) for n in range(40)]
 
-    dealt, left = deal(jobs, racks)
+    dealt, left = deal(jobs, racks, {}, [0.0, 0.0])
 
     assert [len(some) for some in dealt] == [30, 10]
     assert left == []
@@ -336,7 +336,7 @@ def test_a_job_goes_to_the_rack_that_can_run_it() -> None:
         PoolJob("b", "a", seconds={"gpu": 1.0}),
     ]
 
-    dealt, left = deal(jobs, racks)
+    dealt, left = deal(jobs, racks, {}, [0.0, 0.0])
 
     assert [[job.id for job in some] for some in dealt] == [[], ["a"]]
     assert [job.id for job in left] == ["b"]

@@ -8,12 +8,14 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetpool.broker.racks import planned_by_racks
 from hetpool.placing import planned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hetpool.broker.racks import Batch
     from hetpool.jobs import PoolPlan
     from hetpool.placing import Placing
@@ -31,28 +33,21 @@ class PlanningProcess:
         self._process.submit(os.getpid)
 
     async def plan(self, placing: Placing, planner: str, order: int) -> PoolPlan:
-        """Plan a batch as `placing.planned` does; once again if the process was killed."""
-        try:
-            return await self._planned(placing, planner, order)
-        except BrokenProcessPool:
-            self._process = _made()
-            return await self._planned(placing, planner, order)
-
-    async def _planned(self, placing: Placing, planner: str, order: int) -> PoolPlan:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._process, planned, placing, planner, order
-        )
+        """Plan a batch as `placing.planned` does."""
+        return await self._called(planned, placing, planner, order)
 
     async def plan_racks(self, batch: Batch, planner: str, order: int) -> PoolPlan:
         """Plan a batch as `racks.planned_by_racks` does, which needs no large matrices here."""
+        return await self._called(planned_by_racks, batch, planner, order)
+
+    async def _called(self, work: Callable[..., PoolPlan], *given: Any) -> PoolPlan:
+        """Call a function in the process; once again if the process was killed."""
         loop = asyncio.get_running_loop()
-        work = (planned_by_racks, batch, planner, order)
         try:
-            return await loop.run_in_executor(self._process, *work)
+            return await loop.run_in_executor(self._process, work, *given)
         except BrokenProcessPool:
             self._process = _made()
-            return await loop.run_in_executor(self._process, *work)
+            return await loop.run_in_executor(self._process, work, *given)
 
     def close(self) -> None:
         """End the process."""
