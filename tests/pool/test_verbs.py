@@ -64,7 +64,7 @@ class Typed:
 
     def json(self, *words: str, status: int = 0) -> Any:
         """Return what a command prints with `--json`, held against its schema."""
-        printed = self(*words, "--json", status=status).stdout
+        printed = self(words[0], "--json", *words[1:], status=status).stdout
         found = json.loads(printed.splitlines()[0] if words[0] == "logs" else printed)
         schema = schema_of(found["format"])
         jsonschema.validate(found, schema)
@@ -143,6 +143,7 @@ def _program(typed: Typed) -> None:
     said = {typed.json("get", each, "-o", "said.txt")["bytes"] for each in ids}
     assert said == {4 + len((typed.home / "say.sh").read_text())}
     assert typed.json("get", ids[0], "--file", "place")["bytes"] > 1
+    assert "no file none" in typed.refused("get", ids[0], "--file", "none", status=4)
     typed("submit", "--wait", "--", "sh", "-c", "exit 3", status=10)
     assert (
         "no folder /nowhere"
@@ -209,7 +210,7 @@ def test_texts_are_for_people(typed: Typed) -> None:
             2,
             "./none: a command runs in a folder of its own",
         ),
-        (("get", "last", "--file", "none"), 4, "no file none"),
+        (("get", "last", "--file", "none"), 4, "has no folder of its own here"),
         (("frobnicate",), 2, "no command 'pool frobnicate'"),
         (("metrics", "--every", "2s"), 2, "--every needs --textfile"),
     ],

@@ -8,6 +8,7 @@ other variables that an interpreter reads at its start, there is a process that 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -80,6 +81,7 @@ class ForkServerProcess:
         self, origin: Origin, interpreter: Interpreter, place: Path, groups_folder: str
     ) -> None:
         self.workers: set[str] = set()
+        self.started = False
         self.used_at = time.monotonic()
         self._python = origin.interpreter
         self._due: float | None = time.monotonic() + START_S
@@ -140,7 +142,7 @@ class ForkServerProcess:
                     found.append(message.exited)
                     self._settle(message.exited.name)
                 elif message.protocol == PROTOCOL:
-                    self._due = None
+                    self.started, self._due = True, None
                 else:
                     return found, self._said("its libtask is of another version")
         except BlockingIOError:
@@ -294,11 +296,13 @@ class InterpreterWorkers:
         return server
 
     def _lose(self, interpreter: Interpreter, reason: str) -> None:
-        """Give up a fork server; its workers, if it had any, are orphans now."""
+        """Give up a fork server; its workers, if it had any, are orphans now and are killed."""
         server = self._close(interpreter)
         self._supervisor.end_spared(server.pid)
+        # what they ran is not to blame
+        status = -signal.SIGKILL if server.started else 1
         for name in sorted(server.workers):
-            self._supervisor.report_ended(WorkerExited(name, 1, reason))
+            self._supervisor.report_ended(WorkerExited(name, status, reason))
 
     def _close(self, interpreter: Interpreter) -> ForkServerProcess:
         server = self._servers.pop(interpreter)

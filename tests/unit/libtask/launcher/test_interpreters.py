@@ -105,6 +105,7 @@ def test_a_lost_fork_server_takes_its_workers_along_and_no_others(
     exits = [launcher.daemon.expect(WorkerExited) for _ in range(2)]
     assert [exited.name for exited in exits] == ["w1", "w2"]
     assert "its fork server ended" in exits[0].reason
+    assert {exited.status for exited in exits} == {-signal.SIGKILL}
     assert not any(is_alive(pid) for pid in pids.values())
     assert is_alive(others["w3"])
     assert start(launcher, origin, "w4"), "another one is started"
