@@ -66,6 +66,24 @@ def test_a_killed_agent_comes_back_to_the_same_task(
     client.close()
 
 
+def test_what_a_killed_agent_had_parked_goes_on(
+    made: PrivatePool, client: Pool
+) -> None:
+    task = client.submit("synthetic", long(1.0))
+    node = running(task)
+    daemon = made.nodes[node].daemon
+    assert daemon is not None
+    (here,) = made.tasks_of(node, task.id)
+
+    made.kill_node(node)
+    daemon.client.park(here.id)
+    made.start_node(node)
+
+    assert task.result(PATIENCE)["strips"] == STRIPS
+    assert executions(made, task) == ["completed"]
+    client.close()
+
+
 def test_a_killed_hetd_comes_back_to_the_same_task(
     made: PrivatePool, client: Pool
 ) -> None:

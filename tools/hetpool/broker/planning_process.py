@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FRIENDLY = 5
 """Nice value: planning yields to the scheduler where both need the processor."""
+SMALL = 32
+"""Jobs times slots up to which a plan takes less time than its way to the process."""
 
 
 class PlanningProcess:
@@ -34,6 +36,8 @@ class PlanningProcess:
 
     async def plan(self, placing: Placing, planner: str, order: int) -> PoolPlan:
         """Plan a batch as `placing.planned` does."""
+        if placing.problem.seconds.size <= SMALL:
+            return planned(placing, planner, order)
         return await self._called(planned, placing, planner, order)
 
     async def plan_racks(self, batch: Batch, planner: str, order: int) -> PoolPlan:

@@ -16,6 +16,8 @@ OPEN_TASKS = 100_000
 HTTP = "127.0.0.1:0"
 """Address of Dask's HTTP servers, which TLS does not protect. They cannot be left out, so
 they have no routes, and no other machine reaches them."""
+WATCH = "60s"
+"""Period of measurements that nothing in a pool looks at."""
 LOUD = tuple(
     f"distributed.{name}"
     for name in ("worker", "scheduler", "core", "client", "utils", "batched", "comm")
@@ -48,6 +50,14 @@ def _keys(settings: EngineSettings) -> list[tuple[str, Any]]:
         # one connection and small messages: transfers keep the order of priorities
         ("worker.connections.outgoing", 1),
         ("worker.transfer.message-bytes-limit", "1MB"),
+        # Dask measures its own loops 50 times a second, and the machine twice: an idle node
+        # used 1 to 3 % of a processor for figures that only its dashboard shows
+        ("admin.tick.interval", WATCH),
+        ("admin.tick.cycle", WATCH),
+        ("admin.system-monitor.interval", WATCH),
+        ("admin.system-monitor.disk", False),
+        ("admin.system-monitor.gil.enabled", False),
+        ("client.scheduler-info-interval", WATCH),
         ("worker.profile.enabled", False),
         ("worker.memory.target", False),
         ("worker.memory.spill", False),

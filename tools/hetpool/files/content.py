@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType, Self
 
@@ -78,7 +79,7 @@ class _Kept:
 
 
 class ContentStore:
-    """The folder of one node. Not for several processes at a time.
+    """The folder of one node: for several threads, not for several processes at a time.
 
     Args:
         folder: made with mode 0700 if it is absent; the user's own otherwise.
@@ -92,6 +93,8 @@ class ContentStore:
     def __init__(self, folder: Path, quota: int) -> None:
         self.quota = quota
         self._path = folder
+        self._lock = threading.RLock()
+        """Held while `_kept` is looked through or changed."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
         try:
@@ -107,10 +110,12 @@ class ContentStore:
 
     def used(self) -> int:
         """Return the bytes that count against the quota."""
-        return sum(each.size for each in self._kept.values())
+        with self._lock:
+            return sum(each.size for each in self._kept.values())
 
     def __contains__(self, content: ContentId) -> bool:
-        return content in self._kept
+        with self._lock:
+            return content in self._kept
 
     def path(self, content: ContentId) -> Path:
         """Return where a complete file is, for the task that reads it."""
@@ -173,28 +178,31 @@ class ContentStore:
 
         """
         name = content_id(content) + _PARTIAL
-        left = self._kept.get(name)
-        if left and left.size != size and not left.users:
-            self._delete(name)
-        if name not in self._kept:
-            self._make_room(content, size)
-            self._kept[name] = _Kept(size)
-        self._kept[name].users += 1
+        with self._lock:
+            left = self._kept.get(name)
+            if left and left.size != size and not left.users:
+                self._delete(name)
+            if name not in self._kept:
+                self._make_room(content, size)
+                self._kept[name] = _Kept(size)
+            self._kept[name].users += 1
         try:
             return Partial(self, content, size, chunk)
         except BaseException:
-            self._kept[name].users -= 1
+            self._put_down(content)
             raise
 
     def hold(self, content: ContentId) -> None:
         """Keep a complete file until as many calls of `release`."""
-        self._known(content).users += 1
-        self._touch(content)
+        with self._lock:
+            self._known(content).users += 1
+            self._touch(content)
 
     def release(self, content: ContentId) -> None:
         """Allow that a file goes when room is needed."""
-        kept = self._known(content)
-        kept.users = max(0, kept.users - 1)
+        with self._lock:
+            kept = self._known(content)
+            kept.users = max(0, kept.users - 1)
 
     def remove(self, content: ContentId) -> None:
         """Delete a complete file, if it is there."""
@@ -206,27 +214,30 @@ class ContentStore:
         return os.open(name, flags | _FLAGS, 0o600, dir_fd=self._folder)
 
     def _complete(self, content: ContentId) -> None:
-        if content in self._kept:  # added from a file meanwhile
-            return
-        os.rename(
-            content + _PARTIAL,
-            content,
-            src_dir_fd=self._folder,
-            dst_dir_fd=self._folder,
-        )
-        self._unlink(content + _PRESENT)
-        kept = self._kept.pop(content + _PARTIAL)
-        self._kept[content] = _Kept(kept.size)
+        with self._lock:
+            if content in self._kept:  # added from a file meanwhile
+                return
+            os.rename(
+                content + _PARTIAL,
+                content,
+                src_dir_fd=self._folder,
+                dst_dir_fd=self._folder,
+            )
+            self._unlink(content + _PRESENT)
+            kept = self._kept.pop(content + _PARTIAL)
+            self._kept[content] = _Kept(kept.size)
 
     def _put_down(self, content: ContentId) -> None:
-        if kept := self._kept.get(content + _PARTIAL):
-            kept.users -= 1
+        with self._lock:
+            if kept := self._kept.get(content + _PARTIAL):
+                kept.users -= 1
 
     def _delete(self, name: str) -> None:
-        self._unlink(name)
-        if name.endswith(_PARTIAL):
-            self._unlink(name.removesuffix(_PARTIAL) + _PRESENT)
-        self._kept.pop(name, None)
+        with self._lock:
+            self._unlink(name)
+            if name.endswith(_PARTIAL):
+                self._unlink(name.removesuffix(_PARTIAL) + _PRESENT)
+            self._kept.pop(name, None)
 
     # ---------------------------------------------------------------- the folder
 
@@ -244,14 +255,16 @@ class ContentStore:
                 raise InputError(f"{self._path}: {name} is not a file of a pool's node")
 
     def _known(self, content: ContentId) -> _Kept:
-        kept = self._kept.get(content)
+        with self._lock:
+            kept = self._kept.get(content)
         if kept is None:
             raise NotFoundError(f"content {content[:12]}: not on this node")
         return kept
 
     def _touch(self, content: ContentId) -> None:
         """Let a file be the last to go."""
-        self._kept[content] = self._kept.pop(content)
+        with self._lock:
+            self._kept[content] = self._kept.pop(content)
 
     def _make_room(self, content: ContentId, size: int) -> None:
         held = sum(kept.size for kept in self._kept.values() if kept.users)

@@ -216,6 +216,8 @@ class NodeFiles:
 
     def release(self, job: PoolJob) -> None:
         """Let the inputs of a job that has ended go when room is needed."""
+        if not job.inputs:
+            return
         shutil.rmtree(self._named / job.id, ignore_errors=True)
         for file in job.inputs:
             with contextlib.suppress(NotFoundError):

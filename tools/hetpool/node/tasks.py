@@ -179,8 +179,8 @@ class NodeTasks:
             _, _, files = redirected(*call_of(job, {}), info.name)
             if files:
                 self._outputs[task] = (mark_of(info.name), files)
-        if info.state == "held" and info.resume and info.started is None:
-            self.client.release(task)  # its agent ended before it could
+        if info.state == "held":  # its agent ended while it parked it, or let it go on
+            self.client.release(task)
         return handle
 
     def park(self, task: int, target: Path) -> bool:
