@@ -37,8 +37,9 @@ def strike(made: PrivatePool, victim: str, name: str) -> None:
     daemon = made.nodes[name].daemon
     assert daemon is not None
     if victim == "worker":
-        with suppress(ProcessLookupError):
-            os.kill(eventually(made.workers, "a worker", PATIENCE)[0], signal.SIGKILL)
+        for pid in made.workers()[:1]:  # there is none when all jobs have just ended
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     elif victim == "agent":
         made.kill_node(name)
         made.start_node(name)
