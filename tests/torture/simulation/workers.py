@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from libtask.checkpoint import StripSizer
+from libtask.devices.null import NullDevice
 from libtask.errors import DeviceError, TaskFailedError
 from libtask.messages import CheckpointRecord, Leaving, Run
 from libtask.task import Task
@@ -115,6 +116,7 @@ class SimulatedSegment(Execution):
         # not as an execution: what computes is the model
         self.loaded = loaded
         self.order = order
+        self.device = NullDevice(order.device)
         self.checkpoint = checkpoint
         self.measures = Measures()
         self.app: Sum = loaded.app  # type: ignore[assignment]  # there is no other
