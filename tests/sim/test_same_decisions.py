@@ -30,7 +30,7 @@ from libtask import messages as m
 from scenario_builders import a_node, a_scenario, a_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from hetd.tasks.worker_key import WorkerKey
@@ -71,7 +71,9 @@ class NotingPool:
     def gather(self) -> bool:
         return False
 
-    def bind(self, task: int, uid: int, epoch: int, key: WorkerKey) -> None:
+    def bind(
+        self, task: int, uid: int, epoch: int, key: WorkerKey, inputs: Collection[int]
+    ) -> None:
         """Every task has its worker."""
 
     def follow(self, task: int, uid: int, epoch: int, leader: int) -> None:
