@@ -69,7 +69,7 @@ def test_a_killed_agent_comes_back_to_the_same_task(
 def test_what_a_killed_agent_had_parked_goes_on(
     made: PrivatePool, client: Pool
 ) -> None:
-    task = client.submit("synthetic", long(1.0))
+    task = client.submit("synthetic", long())
     node = running(task)
     daemon = made.nodes[node].daemon
     assert daemon is not None
