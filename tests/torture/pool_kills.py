@@ -38,13 +38,13 @@ PAUSE_S = (0.1, 1.5)
 LONGEST_S = 20.0
 """...or this time has passed: what was killed needs it to start on a busy machine."""
 CUT_S = (0.5, 25.0)
-"""How long a link stays cut: a third of them until the node's jobs run elsewhere."""
+"""Seconds for which a link stays cut: in a third of them the node's jobs run elsewhere."""
 LOOK_S = 0.2
 RAN = "ran"
 """Folder in which jobs write down that they ran."""
 LINK = "link"
 VICTIMS = {"worker": 4, "agent": 4, "hetd": 3, "scheduler": 2, LINK: 4}
-"""What is killed or cut, with weights."""
+"""Processes to kill and links to cut, with weights."""
 # a job that is killed over and over must not be given up for that
 CONFIG = "attempts = 1000\n" + DAEMON
 

@@ -1,4 +1,4 @@
-"""What the loss of a process or of a link costs a pool: parts of the bench `pool`."""
+"""Costs of the loss of a process or of a link to a pool: parts of the bench `pool`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels between nodes: a task that moves, files through capped links.
+"""Transfers between nodes: a task that moves, files through capped links.
 
 Parts of the bench `pool`.
 """
