@@ -23,7 +23,6 @@ from hetd.tasks.leases import SubmitterLeases
 from hetd.tasks.operator_settings import OperatorSettings
 from hetd.tasks.parts import keep_piece, open_part
 from hetd.tasks.recovery import (
-    COMMAND,
     pending_requests,
     running_s,
     submission,
@@ -417,7 +416,7 @@ class Runtime:
         if record is None or record.state != "running" or record.since != since:
             return ()  # if it was stopped in between, a later timer is for its new start
         page = self.journal.live[task]
-        if page.spec.app == COMMAND:
+        if page.spec.app == m.COMMAND:
             page.exit_code = TIMED_OUT
         reason = f"it ran for {page.spec.time_limit_s:g} s, its time limit"
         return [e.TaskCancelled(task, reason)]

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NewType, TypeAlias
 
 from msgspec import Meta
 
+from libtask.messages import COMMAND
+
 JobId = NewType("JobId", str)
 """Name of a job in the pool, chosen by its client; the same job has the same id for ever."""
 
@@ -68,8 +70,6 @@ OPTIONS = frozenset(
     ]
 )
 """Options of `Client.submit` that a job may have; the rest are the pool's own."""
-COMMAND = "command"
-"""The application of programs, which run in folders and have an environment of their own."""
 MARK = "hetpool-input:"
 """Start of the text that stands for an input file in a job's parameters."""
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from hetd.workers.commands import Commands
     from hetsched.tasks import TaskRecord
 
-COMMAND = "command"
-"""The application of programs, which write no snapshots."""
-
 
 @dataclass(slots=True)
 class ParkedGroup:
@@ -72,7 +69,7 @@ class ParkRequests:
             raise InputError(f"park: {len(ids)} tasks, at most {m.MAX_PARKED}")
         for task in ids:
             page = self._journal.live.get(task)
-            if page is not None and page.spec.app == COMMAND:
+            if page is not None and page.spec.app == m.COMMAND:
                 raise InputError(
                     f"task {task} is a command, which writes no snapshots: `hetctl hold` "
                     "stops it; nothing was changed"

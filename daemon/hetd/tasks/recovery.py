@@ -47,8 +47,7 @@ def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Ev
         yield e.TaskCancelled(task, runtime.cancelling)
 
 
-COMMAND = "command"
-GENERIC = frozenset({"call", COMMAND})
+GENERIC = frozenset({"call", m.COMMAND})
 """Applications that run any function, or any program: their types tell which."""
 NO_TASKS: frozenset[TaskId] = frozenset()
 LONGEST_NAME = 1024
@@ -101,7 +100,7 @@ def submission(
         version=spec.version,
         preemptible=spec.preemptible,
         # its program takes longer to start than a train lasts, and may be stopped there
-        single=spec.app == COMMAND or spec.resume or bool(spec.resumes),
+        single=spec.app == m.COMMAND or spec.resume or bool(spec.resumes),
         workers=key_of(spec),
         needs=_needs(spec),
         time_limit_s=math.inf if spec.time_limit_s is None else spec.time_limit_s,

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
 
-COMMAND = "command"
-"""The application whose tasks are programs."""
-
 
 class Commands:
     """Sends commands to workers.
@@ -70,7 +67,7 @@ class Commands:
         page = self._journal.live[action.task]
         device = self._devices[action.resource].spec
         attempt = len(page.segments) + 1  # the one that begins now is not recorded yet
-        if page.spec.app == COMMAND:
+        if page.spec.app == m.COMMAND:
             page.slot = self._free_slot(page, action.resource)
         follows = action.after is not None
         binding = self._pool.binding(action.task)

@@ -13,6 +13,7 @@ import msgspec
 from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
 from libtask.errors import HetError
+from libtask.messages import COMMAND
 from libtask.origin import exported, here, packed
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from libtask.messages import TaskSpec
 
-COMMAND = "command"
-"""The application of programs, which have an environment of their own."""
 KEPT_S = 600.0
 """Seconds after which the file is looked for again: launchers remove unneeded ones."""
 

@@ -114,6 +114,11 @@ class PartResult(Record, frozen=True):
     stop: Whole
 
 
+COMMAND = "command"
+"""The application of programs (`TaskSpec.app`): they have an environment of their own and an
+exit status, and write no snapshots."""
+
+
 class TaskSpec(Record, frozen=True):
     """A task as submitted: its application, parameters and scheduling options."""
 

@@ -31,6 +31,7 @@ from libtask.faultpoints import reach
 from libtask.file_parts import recorded
 from libtask.inputs import put_in
 from libtask.messages import (
+    COMMAND,
     RESULT_INLINE,
     Abort,
     Aborted,
@@ -91,8 +92,6 @@ PATIENCE = 60.0
 NEWS_PATIENCE = 86_400.0
 """The same for a worker with a pending report or a task, while the socket's folder
 exists; without the folder no hetd can return."""
-COMMAND = "command"
-"""Name of the application whose tasks have an exit status."""
 RESIDENT_S = 60.0
 """Seconds after a task for which an idle worker keeps what stays on its devices."""
 NO_STRIPS = Measures()

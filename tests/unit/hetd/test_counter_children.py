@@ -396,7 +396,7 @@ def a_driver(folder: Path, monkeypatch: pytest.MonkeyPatch, init: str) -> None:
 
 
 def the_cards(cards: int) -> CounterChild:
-    module = "hetd.devices.counters.nvml_child"
+    module = "hetd.devices.counters.cards_child"
     words = ("--every", "0.02", "--cards", str(cards))
     return CounterChild((sys.executable, "-P", "-m", module, *words))
 
@@ -481,7 +481,9 @@ def test_a_child_that_rests_is_started_again() -> None:
 
 
 def test_a_child_ends_with_its_parent() -> None:
-    lines = ChildLines((sys.executable, "-P", "-m", "hetd.devices.counters.nvml_child"))
+    lines = ChildLines(
+        (sys.executable, "-P", "-m", "hetd.devices.counters.cards_child")
+    )
     assert lines.process.stdin is not None
 
     lines.process.stdin.close()

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from hetpool.inquiry import AskNode, AskTasks, NodeFacts, TaskFacts
-from hetpool.jobs import COMMAND, ENDED
+from hetpool.jobs import ENDED
 from hetpool.node.tasks import MOVED, job_of
 from libtask.apps import short_name
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.messages import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

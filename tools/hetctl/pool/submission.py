@@ -36,6 +36,7 @@ from hetctl.submission.variants import combinations, filled
 from hetctl.units import ByteSize, CoreCount, Duration, Whole, readable_duration
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
 from libtask.errors import InputError
+from libtask.messages import COMMAND
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -367,7 +368,7 @@ def _program_task(
         params["input"] = Input(path.absolute())
     cwd = given["cwd"] and str(Path(given["cwd"]).expanduser().absolute())
     return Wanted(
-        "command",
+        COMMAND,
         params,
         _options(given)
         | ({"cwd": cwd} if cwd else {})

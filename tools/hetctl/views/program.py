@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hetctl.units import readable_duration
+from libtask.messages import COMMAND
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from libtask.messages import TaskInfo
 
-PROGRAM = "command"
-"""The application that runs programs."""
 SCRIPT = "SCRIPT"
 """Stands for the file of a script, which a program reads as its argument."""
 
@@ -38,7 +37,7 @@ class Program(msgspec.Struct, frozen=True):
 
 def program_facts(info: TaskInfo) -> list[tuple[str, str | None]]:
     """Return the facts of a program, each with its name; empty if it is not one."""
-    program = _program(info.params) if info.app == PROGRAM else None
+    program = _program(info.params) if info.app == COMMAND else None
     if program is None:
         return []
     return [

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 FRIENDLY = 5
 """Nice value: planning yields to the scheduler where both need the processor."""
 SMALL = 32
-"""Jobs times slots up to which a plan takes less time than its way to the process."""
+"""Jobs times slots up to which the broker plans itself: it takes 3 to 20 ms, and the way to the
+process and back takes 2 ms more (AMD EPYC, family 25 model 1, busy)."""
 
 
 class PlanningProcess:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from hetpool.client.commands import checked, parameters_of, sent_files, variables_of
-from hetpool.jobs import COMMAND, OPTIONS, InputFile, PoolJob, SentFile, new_id
+from hetpool.jobs import OPTIONS, InputFile, PoolJob, SentFile, new_id
 from hetpool.messages import encode
 from libtask.apps import goes_by_value, name_of, resolve
 from libtask.classes import ClassPickler
 from libtask.commands import Command
 from libtask.errors import InputError
+from libtask.messages import COMMAND
 from libtask.parameters import parameters, values_of
 from libtask.task import Task
 from libtask.wording import suggestion

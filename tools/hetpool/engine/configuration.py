@@ -16,8 +16,8 @@ OPEN_TASKS = 100_000
 HTTP = "127.0.0.1:0"
 """Address of Dask's HTTP servers, which TLS does not protect. They cannot be left out, so
 they have no routes, and no other machine reaches them."""
-WATCH = "60s"
-"""Period of measurements that nothing in a pool looks at."""
+UNUSED_PERIOD = "60s"
+"""Period of what Dask does again and again and a pool makes no use of."""
 LOUD = tuple(
     f"distributed.{name}"
     for name in ("worker", "scheduler", "core", "client", "utils", "batched", "comm")
@@ -52,12 +52,12 @@ def _keys(settings: EngineSettings) -> list[tuple[str, Any]]:
         ("worker.transfer.message-bytes-limit", "1MB"),
         # Dask measures its own loops 50 times a second, and the machine twice: an idle node
         # used 1 to 3 % of a processor for figures that only its dashboard shows
-        ("admin.tick.interval", WATCH),
-        ("admin.tick.cycle", WATCH),
-        ("admin.system-monitor.interval", WATCH),
+        ("admin.tick.interval", UNUSED_PERIOD),
+        ("admin.tick.cycle", UNUSED_PERIOD),
+        ("admin.system-monitor.interval", UNUSED_PERIOD),
         ("admin.system-monitor.disk", False),
         ("admin.system-monitor.gil.enabled", False),
-        ("client.scheduler-info-interval", WATCH),
+        ("client.scheduler-info-interval", UNUSED_PERIOD),
         ("worker.profile.enabled", False),
         ("worker.memory.target", False),
         ("worker.memory.spill", False),

@@ -179,8 +179,9 @@ class NodeTasks:
             _, _, files = redirected(*call_of(job, {}), info.name)
             if files:
                 self._outputs[task] = (mark_of(info.name), files)
-        if info.state == "held":  # its agent ended while it parked it, or let it go on
-            self.client.release(task)
+        # its agent may have ended while it parked it, or before it let it go on; a hold that
+        # waits for a checkpoint is taken back as well
+        self.release(task)
         return handle
 
     def park(self, task: int, target: Path) -> bool:

@@ -32,6 +32,8 @@ SIZE = 64
 CLOSE_ON_EXEC = 8
 ALL_PROCESSES = -1
 NUMBER_BYTES = 8
+MOST_PROCESSORS = 1 << 14
+"""In a list of the kernel's: no machine has more."""
 
 
 class KernelEvents:
@@ -184,11 +186,7 @@ def numbers_in(text: str) -> list[int]:
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
         begin, end = number_of(first), number_of(last or first)
-        if end - begin > MOST:
+        if end - begin > MOST_PROCESSORS:
             raise CounterError(f"expected a short list, got {text[:20]!r}")
         found.extend(range(begin, end + 1))
     return found
-
-
-MOST = 1 << 14
-"""Processors in a list: no machine has more."""

@@ -144,7 +144,7 @@ def _add_cards(
             found.lack(source, "", "bandwidth", "no NVIDIA card among the resources")
         return
     words = ("--every", interval, "--cards", str(len(cards)))
-    child = CounterChild(_command("nvml_child", *words))
+    child = CounterChild(_command("cards_child", *words))
     for number, card in enumerate(cards):
         uses = model.uses.get(card, {})
         if "slices" in uses:

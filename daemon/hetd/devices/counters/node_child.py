@@ -38,6 +38,16 @@ MIB = 1048576.0
 MEMORY = ("uncore", "resctrl", "perf")
 """Values for the traffic of the memory, the most complete first: misses of the cache leave
 out what is fetched ahead and written back."""
+INTEL_EVENTS = (
+    ("cas_count_read", "cas_count_write"),
+    ("data_read", "data_write"),
+    ("data_reads", "data_writes"),
+)
+"""Their scales are in MiB."""
+AMD_EVENT = "event=0x0a"
+"""`umc_cas_cmd.all`: column accesses, one line of the cache each."""
+PACKAGE = "energy-pkg"
+"""The event of the unit `power` for a whole processor."""
 
 
 class CorePerformance:
@@ -115,16 +125,6 @@ def _controllers(root: Path) -> Iterator[tuple[Unit, tuple[int, ...], list[float
         yield unit, (unit.config_of(AMD_EVENT),), [LINE]
 
 
-INTEL_EVENTS = (
-    ("cas_count_read", "cas_count_write"),
-    ("data_read", "data_write"),
-    ("data_reads", "data_writes"),
-)
-"""Their scales are in MiB."""
-AMD_EVENT = "event=0x0a"
-"""`umc_cas_cmd.all`: column accesses, one line of the cache each."""
-
-
 class ResourceControl:
     """Traffic of all groups that `resctrl` counts: memory bandwidth monitoring.
 
@@ -189,9 +189,6 @@ class PowerUnit:
 
     def joules(self) -> float:
         return self._scale * sum(sum(group.counts()) for group in self._groups)
-
-
-PACKAGE = "energy-pkg"
 
 
 def _named(name: str, value: float | None) -> dict[str, float]:

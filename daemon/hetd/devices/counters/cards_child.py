@@ -13,41 +13,51 @@ from typing import TYPE_CHECKING, Any
 from hetd.devices.counters.child import Readers, print_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hetd.devices.counters.child import Opener
+
+    Read = Callable[[Any, Any], float]
 
 PERCENT = 0.01
 KILOBYTE = 1e3
 """The library gives kilobytes per second, measured over 20 ms."""
 
 
-class CardSlices:
-    """The share of time in which a kernel ran on a card."""
+class CardValue:
+    """A value of a card.
 
-    def __init__(self, nvml: Any, number: int) -> None:
+    Args:
+        nvml: the library.
+        name: of the value; `number`: of the card.
+        read: returns the value of an open card.
+
+    """
+
+    def __init__(self, nvml: Any, name: str, number: int, read: Read) -> None:
         self._nvml = nvml
-        self._name = f"slices{number}"
+        self._name = f"{name}{number}"
+        self._read = read
         self._card = nvml.nvmlDeviceGetHandleByIndex(number)
         self.values(0.0)
 
     def values(self, now: float) -> dict[str, float]:
-        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._card)
-        return {self._name: PERCENT * float(rates.gpu)}
+        return {self._name: self._read(self._nvml, self._card)}
 
 
-class CardLink:
-    """The traffic of a card's link."""
+def slices(nvml: Any, card: Any) -> float:
+    """Return the share of time in which a kernel ran on a card."""
+    return PERCENT * float(nvml.nvmlDeviceGetUtilizationRates(card).gpu)
 
-    def __init__(self, nvml: Any, number: int) -> None:
-        self._nvml = nvml
-        self._name = f"link{number}"
-        self._card = nvml.nvmlDeviceGetHandleByIndex(number)
-        self.values(0.0)
 
-    def values(self, now: float) -> dict[str, float]:
-        nvml, card = self._nvml, self._card
-        sent = nvml.nvmlDeviceGetPcieThroughput(card, nvml.NVML_PCIE_UTIL_TX_BYTES)
-        received = nvml.nvmlDeviceGetPcieThroughput(card, nvml.NVML_PCIE_UTIL_RX_BYTES)
-        return {self._name: KILOBYTE * float(max(sent, received))}
+def link(nvml: Any, card: Any) -> float:
+    """Return the bytes per second over a card's link, of the busier direction."""
+    sent = nvml.nvmlDeviceGetPcieThroughput(card, nvml.NVML_PCIE_UTIL_TX_BYTES)
+    received = nvml.nvmlDeviceGetPcieThroughput(card, nvml.NVML_PCIE_UTIL_RX_BYTES)
+    return KILOBYTE * float(max(sent, received))
+
+
+READS: dict[str, Read] = {"slices": slices, "link": link}
 
 
 def readers_of(cards: int) -> Readers:
@@ -61,19 +71,18 @@ def readers_of(cards: int) -> Readers:
     except Exception as error:  # noqa: BLE001  the error of a driver is shown verbatim
         return _none(cards, str(error))
     openers: dict[tuple[str, ...], Opener] = {}
-    for number in range(cards):
-        openers[f"slices{number}",] = partial(CardSlices, pynvml, number)
-        openers[f"link{number}",] = partial(CardLink, pynvml, number)
+    for name, read in READS.items():
+        for number in range(cards):
+            opener = partial(CardValue, pynvml, name, number, read)
+            openers[f"{name}{number}",] = opener
     return Readers(openers)
 
 
 def _none(cards: int, reason: str) -> Readers:
-    def refuse() -> CardLink:
+    def refuse() -> CardValue:
         raise RuntimeError(reason)
 
-    names = [
-        f"{kind}{number}" for kind in ("slices", "link") for number in range(cards)
-    ]
+    names = [f"{name}{number}" for name in READS for number in range(cards)]
     return Readers({tuple(names): refuse})
 
 
