@@ -36,6 +36,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
         type: row of the characterisation tables, e.g. `heat/4096`.
         kinds: kinds of resources the application has implementations for.
         resources: names the task may use; empty: any.
+        seconds: that its user expects of it, by resource or kind.
         after: unfinished tasks that must end first; all but the following must complete.
         after_any: those of `after` that may end in any way.
         after_notok: those of `after` of which one at least must not complete: if all do,
@@ -77,6 +78,7 @@ class TaskSubmitted(msgspec.Struct, frozen=True):
     kinds: frozenset[str]
     owner: int = 0
     resources: frozenset[str] = frozenset()
+    seconds: tuple[tuple[str, float], ...] = ()
     priority: int = 0
     after: tuple[TaskId, ...] = ()
     hold: bool = False

@@ -932,12 +932,14 @@ class SchedulerState:
         )
 
     def _row(self, event: TaskSubmitted, resources: frozenset[str]) -> Row:
-        key = (event.type, event.kinds, resources, event.work)
+        key = (event.type, event.kinds, resources, event.work, event.seconds)
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= self._row_limit:
                 self._forget_rows()
-            row = self._rows[key] = Row(event.type, event.kinds, resources, event.work)
+            stated = dict(event.seconds)
+            row = Row(event.type, event.kinds, resources, event.work, stated)
+            self._rows[key] = row
         return row
 
     def _forget_rows(self) -> None:

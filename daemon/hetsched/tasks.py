@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,7 +15,7 @@ from hetsched.limits import Needs
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 class State(StrEnum):
@@ -145,6 +145,7 @@ class Row:
         kinds: kinds of resources for which there is an implementation.
         resources: names of the allowed resources; empty: any.
         work: amount of work, for types that were never measured.
+        stated: seconds that the user expects, by resource or kind; empty: nothing was said.
 
     """
 
@@ -152,6 +153,7 @@ class Row:
     kinds: frozenset[str]
     resources: frozenset[str]
     work: float
+    stated: Mapping[str, float] = field(default_factory=dict)
 
 
 class Yield(msgspec.Struct, frozen=True, tag=True):

@@ -59,6 +59,8 @@ class Options:
             completing; if all complete, the task is cancelled.
         hold: wait for a release.
         resources: allowed resource names; empty: any.
+        seconds: expected of the whole task, by resource (`gpu0`) or kind (`gpu`); what was
+            measured of its type on a resource counts more.
         strip: fixed strip size in iterations; None: sized to the target interval.
         name: the user's label.
         deadline_s: seconds from submission to the deadline; None: none.
@@ -88,6 +90,7 @@ class Options:
     after_notok: tuple[int, ...] = ()
     hold: bool = False
     resources: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
     strip: int | None = None
     name: str = ""
     deadline_s: float | None = None
@@ -405,6 +408,7 @@ def describe(
         after_notok=list(options.after_notok),
         hold=options.hold,
         resources=list(options.resources),
+        seconds=dict(options.seconds),
         strip=options.strip,
         iterations=size.iterations,
         name=options.name,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from hetbench.pool_losses import cuts, kills
 from hetbench.pool_machines import KINDS, LINK, PORT, SCHEDULER_PORT, BenchPool
 from hetbench.pool_transfers import moves, paces
+from hetpool.setup.config import read_settings
 from hetpool.setup.namespaces import obstacle
 from libtask.errors import InputError
 
@@ -127,7 +128,7 @@ def beside(
 ) -> dict[str, Any]:
     """Run one batch on the pool, and in some ways of Dask alone."""
     request = pool.request(
-        jobs=jobs, scheduler=f"tcp://{pool.machines.address('head')}:{SCHEDULER_PORT}"
+        jobs=jobs, scheduler=f"tls://{pool.machines.address('head')}:{SCHEDULER_PORT}"
     )
     pool.start_pool()
     ours = _client(pool, "pool", request)
@@ -149,17 +150,24 @@ def _client(pool: BenchPool, way: str, request: dict[str, Any]) -> Any:
 
 
 def _dask(pool: BenchPool, request: dict[str, Any]) -> Any:
-    """Run the batch on Dask alone: a scheduler, a worker a node with three threads."""
+    """Run the batch on Dask alone: a scheduler, a worker a node with three threads.
+
+    Encrypted as the pool is, with its certificates.
+    """
     environment = DASK_WAYS[request["way"]]
     address = request["scheduler"]
+    settings = read_settings(pool.config, {}).engine()
+    tls = ["--tls-ca-file", str(settings.ca), "--tls-cert", str(settings.cert)]
+    tls += ["--tls-key", str(settings.key)]
     host = pool.machines.address("head")
     words = ["-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--host", host]
-    pool.start("head", [*words, "--port", str(SCHEDULER_PORT)], environment)
+    words += ["--port", str(SCHEDULER_PORT), "--protocol", "tls", *tls]
+    pool.start("head", words, environment)
     for name in [*pool.names, "gw"]:
         words = ["-m", "distributed.cli.dask_worker", address, "--name", name]
         words += ["--no-nanny", "--no-dashboard", "--nthreads", str(len(KINDS))]
         words += ["--host", pool.machines.address(name), "--worker-port", str(PORT)]
-        words += ["--local-directory", str(pool.folder)]
+        words += ["--local-directory", str(pool.folder), *tls]
         own = pool.daemons.get(name)
         socket = {"HETD_SOCKET": str(own.files.socket)} if own else {}
         pool.start(name, words, {**environment, **socket})

@@ -237,8 +237,12 @@ def through_dask(request: dict[str, Any]) -> dict[str, Any]:
     """Submit the jobs to a Dask of its own; `way` says who chooses the nodes."""
     from distributed import Client
 
+    from hetpool.engine.configuration import security
+    from hetpool.setup.config import read_settings
+
     _files(request, request["jobs"])
-    with Client(request["scheduler"], timeout=PATIENCE_S) as client:
+    tls = security(read_settings(Path(request["config"]), {}).engine())
+    with Client(request["scheduler"], timeout=PATIENCE_S, security=tls) as client:
         _await_nodes(lambda: _names(client), request)
         _dasked(client, request, WARM_UP)
         began, cpu = time.perf_counter(), time.process_time()

@@ -163,6 +163,28 @@ class Duration(ParsedText):
     parse = staticmethod(parse_duration)
 
 
+def parse_expected(text: str) -> tuple[str, float]:
+    """Parse the time that is expected on a resource or kind: `gpu=30s`.
+
+    Raises:
+        ValueError: the text has another form.
+
+    """
+    place, mark, duration = text.partition("=")
+    if not (place and mark):
+        raise ValueError(
+            f"expected a kind or resource and a time: gpu=30s; got {text!r}"
+        )
+    return place, parse_duration(duration)
+
+
+class ExpectedTime(ParsedText):
+    """The time that is expected on a resource or kind."""
+
+    name = "where=duration"
+    parse = staticmethod(parse_expected)
+
+
 # ------------------------------------------------------------ moments
 
 _TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")

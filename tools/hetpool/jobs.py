@@ -151,6 +151,16 @@ class PoolJob:
         """Whether it is a program of the user's."""
         return self.app == COMMAND and not self.call
 
+    def seconds_at(self, node: str) -> dict[str, float]:
+        """Return the expected time by resource or kind on a node."""
+        anywhere = {key: s for key, s in self.seconds.items() if "/" not in key}
+        own = {
+            key.removeprefix(f"{node}/"): seconds
+            for key, seconds in self.seconds.items()
+            if key.startswith(f"{node}/")
+        }
+        return anywhere | own
+
     @property
     def size(self) -> int:
         """Bytes of its inputs."""

@@ -152,10 +152,10 @@ class ListRequests:
     def _expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
         """Return the expected seconds of a task, and their relative deviation.
 
-        Only for resources where its application was measured.
+        Only for resources where its application was measured, or its user has said.
         """
         kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
-        row = Row(spec.type or spec.app, kinds, allowed, spec.work)
+        row = Row(spec.type or spec.app, kinds, allowed, spec.work, spec.seconds)
         return {
             name: (
                 self._estimates.seconds(row, resource),
@@ -164,7 +164,7 @@ class ListRequests:
             for name, resource in self._system.resources.items()
             if resource.kind in kinds
             and (not allowed or name in allowed)
-            and self._estimates.knows_app(row, resource)
+            and self._estimates.knows(row, resource)
         }
 
     def _described(

@@ -79,6 +79,7 @@ def submission(
         kinds=_one_set(tuple(spec.kinds)),
         owner=page.owner,
         resources=_one_set(tuple(spec.resources)),
+        seconds=tuple(spec.seconds.items()),
         priority=spec.priority,
         after=tuple(map(TaskId, m.dependencies(spec))),
         after_any=_set_of_tasks(spec.after_any),

@@ -1,8 +1,9 @@
 """The table of expected execution times: task type x resource -> seconds.
 
 Filled by characterisation and corrected by live strips. Sizes that were never measured
-are interpolated from others of the same application (`regression`). A resource on which
-the application was never measured is assumed to be as quick as the others.
+are interpolated from others of the same application (`regression`), unless the user has said
+what to expect. A resource on which the application was never measured is assumed to be as
+quick as the others.
 
 An answer stays the same until it is off by `WORTH_PUBLISHING`: policies cache what they
 computed from it, and must not recompute it at each strip.
@@ -41,6 +42,8 @@ GUESS_S = 1.0
 """Expected time of a task that was never measured. All resources being equal then, such
 a task has affinity 1 to every one that can run it."""
 GUESS_SPREAD = 2.0
+STATED_SPREAD = 0.5
+"""Of what users expect: wrong by half is common, by ten is not."""
 
 WORTH_PUBLISHING = 0.05
 """Relative change of an expectation that is published to policies."""
@@ -106,11 +109,11 @@ class EstimateTable:
 
     def seconds(self, row: Row, resource: Resource) -> float:
         """Return the expected seconds of a whole task of `row` alone on `resource`."""
-        return self._answer(row, resource.name).seconds
+        return self._answer(row, resource).seconds
 
     def spread(self, row: Row, resource: Resource) -> float:
         """Return the relative standard deviation of that expectation."""
-        return self._answer(row, resource.name).spread
+        return self._answer(row, resource).spread
 
     def confidence(self, row: Row, resource: Resource) -> float:
         """Return the reliability: 1 certain, 0.5 a factor of two either way, 0 a guess."""
@@ -119,6 +122,10 @@ class EstimateTable:
     def knows_app(self, row: Row, resource: Resource) -> bool:
         """Whether any size of the application was measured on `resource`."""
         return bool(self._by_app.get((application(row.type), resource.name)))
+
+    def knows(self, row: Row, resource: Resource) -> bool:
+        """Whether anything is known of a row on `resource`: measured, or said by its user."""
+        return _stated(row, resource) is not None or self.knows_app(row, resource)
 
     def count(self, row: Row, resource: Resource) -> int:
         """Count the measurements behind what is known."""
@@ -266,8 +273,8 @@ class EstimateTable:
 
     # ------------------------------------------------------------ looking up
 
-    def _answer(self, row: Row, resource: str) -> Prediction:
-        key = (row, resource)
+    def _answer(self, row: Row, resource: Resource) -> Prediction:
+        key = (row, resource.name)
         found = self._cache.get(key)
         if found is None:
             if len(self._cache) >= CACHED:
@@ -275,12 +282,15 @@ class EstimateTable:
             found = self._cache[key] = self._look_up(row, resource)
         return found
 
-    def _look_up(self, row: Row, resource: str) -> Prediction:
+    def _look_up(self, row: Row, resource: Resource) -> Prediction:
         work = row.work if 0 < row.work < math.inf else 1.0
-        point = self._points.get((row.type, resource, grain_of(work)))
+        point = self._points.get((row.type, resource.name, grain_of(work)))
         if point is not None:
             return Prediction(point.seconds_at(work), point.computing.spread)
-        near = self._by_app.get((application(row.type), resource))
+        stated = _stated(row, resource)
+        if stated is not None:
+            return Prediction(max(stated, LEAST_S), STATED_SPREAD)
+        near = self._by_app.get((application(row.type), resource.name))
         if near:
             return _interpolate(_nearest(near.values(), row.type, work), row.type, work)
         return self._guess(row, work)
@@ -297,6 +307,11 @@ class EstimateTable:
         ]
         guess = self.curiosity * median(others) if others else GUESS_S
         return Prediction(guess, GUESS_SPREAD)
+
+
+def _stated(row: Row, resource: Resource) -> float | None:
+    """Return the seconds that the user expects of a row on `resource`; None: not said."""
+    return row.stated.get(resource.name, row.stated.get(resource.kind))
 
 
 def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Point]:

@@ -27,6 +27,7 @@ from libtask.messages.base import (
     MAX_RESOURCES,
     TEXT_BYTES,
     Amount,
+    Expected,
     Kind,
     Name,
     NameText,
@@ -149,6 +150,9 @@ class TaskSpec(Record, frozen=True):
     hold: bool = False
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Allowed resource names; empty: any."""
+    seconds: Annotated[dict[NameText, Expected], entries(MAX_RESOURCES)] = {}
+    """Time that its user expects of the whole task, by resource (`gpu0`) or kind (`gpu`). What
+    was measured of its type on a resource counts more."""
     strip: Whole | None = None
     """Fixed strip size in iterations; None: sized to the target interval."""
     iterations: Whole | None = None

@@ -88,6 +88,8 @@ def test_durations() -> None:
 
 def test_bad_duration(daemon: FakeDaemon) -> None:
     assert "expected a duration" in refused(2, "wait", "1", "--timeout", "soon")
+    for wrong in ("gpu", "=5s", "gpu=soon"):
+        assert "expected" in refused(2, "submit", "heat", "--expect", wrong)
 
 
 # ---------------------------------------------------------------- no daemon

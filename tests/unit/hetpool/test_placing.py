@@ -49,6 +49,13 @@ def test_the_most_specific_expectation_counts(
     assert seconds_on(job, a_node("n1"), GPU, {"gpu0": 9.0}) == expected
 
 
+def test_a_node_is_told_what_is_expected_of_it() -> None:
+    job = a_job(seconds={"gpu": 3.0, "cpu": 9.0, "n1/gpu0": 1.0, "n2/cpu": 5.0})
+
+    assert job.seconds_at("n1") == {"gpu": 3.0, "cpu": 9.0, "gpu0": 1.0}
+    assert job.seconds_at("n2") == {"gpu": 3.0, "cpu": 5.0}
+
+
 def test_estimates_serve_where_the_job_says_nothing() -> None:
     job = a_job(seconds={})
 

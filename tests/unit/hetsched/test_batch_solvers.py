@@ -9,11 +9,15 @@ from hypothesis import given, settings
 from batch_builders import a_problem, seconds_matrices
 from hetsched.planning.batch.assignment import Effort, assign
 from hetsched.planning.batch.bisection import bisect
+from hetsched.planning.batch.bounds import lower_bound
+from hetsched.planning.batch.executor import faults
 from hetsched.planning.batch.flow_shop import johnson, shortest_transfer_first, span
 from hetsched.planning.batch.forest import cancelled, pseudo_forest
 from hetsched.planning.batch.greedy import finish_of
+from hetsched.planning.batch.joint import critical_first, johnson_first
 from hetsched.planning.batch.planners import (
     ComputationIntensive,
+    Joint,
     NetworkIntensive,
     ShortestJobFirst,
     TransmissionFirst,
@@ -152,6 +156,26 @@ def test_shortest_transfer_first_is_not_always_best() -> None:
     problem = a_problem([[1.0], [2.0]], sizes=[2.0, 3.0], ingress=[1.0])
     assert TransmissionFirst().plan(problem).makespan == 7.0
     assert TransmissionFirst(order="johnson").plan(problem).makespan == 6.0
+
+
+def test_johnson_first_keeps_links_and_accelerators_busy() -> None:
+    draw = np.random.default_rng(7)
+    lengths = draw.choice(draw.exponential(1.0, 12) + 0.1, 200)
+    sizes = lengths * draw.uniform(0.6, 1.4, 200) * 0.95
+    problem = a_problem(
+        lengths[:, None] * draw.uniform(0.8, 1.2, (200, 6)),
+        sizes=sizes,
+        responders=np.repeat([0, 1], 3),
+        ingress=[3.0, 3.0],
+    )
+
+    plan = johnson_first(problem)
+
+    assert faults(problem, plan) == []
+    # the largest first leaves accelerators idle until the first large inputs are there
+    assert plan.makespan < 1.03 * lower_bound(problem)
+    assert critical_first(problem).makespan > 1.05 * lower_bound(problem)
+    assert Joint().plan(problem).makespan <= plan.makespan
 
 
 def test_transfers_use_what_is_left_of_a_link() -> None:

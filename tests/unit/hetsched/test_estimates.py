@@ -83,6 +83,31 @@ def test_an_unmeasured_resource_is_expected_to_be_as_quick_as_the_others() -> No
     assert not table.knows_app(a_row("heat/32"), GPU)
 
 
+def test_what_a_user_expects_counts_until_it_was_measured() -> None:
+    table = a_table(("heat/64", CPU, 8.0, 64.0))
+    row = Row("heat/256", frozenset({"cpu", "gpu"}), frozenset(), 256.0, {"gpu": 3.0})
+
+    assert table.seconds(row, GPU) == 3.0
+    assert 0.5 < table.confidence(row, GPU) < 1.0
+    assert table.knows(row, GPU)
+    # nothing was said of the CPU: other sizes tell
+    assert table.seconds(row, CPU) == pytest.approx(32.0)
+
+    news = table.observe(row, GPU, computing=1.0)
+
+    assert news.keep is not None
+    assert table.seconds(row, GPU) == 1.0
+
+
+def test_what_is_expected_of_a_resource_comes_before_what_is_of_its_kind() -> None:
+    kinds = frozenset({"gpu"})
+    row = Row("heat/64", kinds, frozenset(), 1.0, {"gpu": 3.0, GPU.name: 2.0})
+
+    assert a_table().seconds(row, GPU) == 2.0
+    nothing = Row("heat/64", kinds, frozenset(), 1.0, {GPU.name: 0.0})
+    assert 0.0 < a_table().seconds(nothing, GPU) < 1e-6
+
+
 def test_confidence_falls_with_the_distance_from_measured_sizes() -> None:
     table = a_table(("heat/64", CPU, 8.0, 64.0), ("heat/128", CPU, 16.0, 128.0))
     confidences = [

@@ -38,6 +38,7 @@ from hetctl.units import (
     ByteSize,
     CoreCount,
     Duration,
+    ExpectedTime,
     ParsedText,
     Whole,
 )
@@ -248,6 +249,12 @@ SCHEDULING = [
         "time_limit",
         type=Duration(),
         help="Time for which the task may run, e.g. 30m; it is then cancelled.",
+    ),
+    click.option(
+        "--expect",
+        type=ExpectedTime(),
+        multiple=True,
+        help="Time that you expect on a kind or resource: gpu=30s; what was measured counts more.",
     ),
     click.option(
         "--retries",
@@ -612,6 +619,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         **dependencies(client, given["after"]),
         hold=given["hold"],
         resources=tuple(resources),
+        seconds=dict(given["expect"]),
         strip=given.get("strip"),
         job=given["job"],
         deadline_s=given["deadline"],
@@ -683,8 +691,8 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     may end in any way, and for tasks that do not all complete.
 
     Further keys: priority, count, hold, on (resources), strip, deadline ("5s"),
-    overrun ("continue" or "stop"), cores, memory, device_memory, time, retries, begin
-    ("22:00"), at_once (tasks of the table that run at once). A sweep is one task per combination of values,
+    overrun ("continue" or "stop"), cores, memory, device_memory, time, seconds (expected:
+    { gpu = 30 }), retries, begin ("22:00"), at_once (tasks of the table that run at once). A sweep is one task per combination of values,
     zip combines values side by side; {n} in a text is replaced by the value of n:
 
     \b

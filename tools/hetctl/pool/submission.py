@@ -33,7 +33,14 @@ from hetctl.submission.programs import (
 )
 from hetctl.submission.scripts import is_script
 from hetctl.submission.variants import combinations, filled
-from hetctl.units import ByteSize, CoreCount, Duration, Whole, readable_duration
+from hetctl.units import (
+    ByteSize,
+    CoreCount,
+    Duration,
+    ExpectedTime,
+    Whole,
+    readable_duration,
+)
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import COMMAND
@@ -216,6 +223,12 @@ class PoolSubmit(click.Command):
 @click.option("--memory", type=ByteSize(), metavar="SIZE", help="Memory that it needs.")
 @click.option(
     "--time", "time_limit", type=Duration(), help="Time for which it may run."
+)
+@click.option(
+    "--expect",
+    type=ExpectedTime(),
+    multiple=True,
+    help="Time that you expect on a kind, a resource, or a node's: gpu=30s, n1/gpu0=20s.",
 )
 @click.option(
     "--retries",
@@ -403,6 +416,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "cores": given["cores"],
         "memory_bytes": given["memory"],
         "time_limit_s": given["time_limit"],
+        "seconds": dict(given["expect"]),
         "retries": given["retries"],
     }
     return {name: value for name, value in values.items() if value}

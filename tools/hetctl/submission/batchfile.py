@@ -137,6 +137,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_memory: int | str = 0
     time: float | str | None = None
     """Time for which each task may run: seconds, or a duration such as "30m"."""
+    seconds: dict[str, Annotated[float, Meta(ge=0, le=1e10)]] = {}
+    """Time that is expected of each task, by resource or kind."""
     retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | None = None
     """Maximum number of times that each task is run again if it fails."""
     at_once: Annotated[int, Meta(ge=0, le=MAX_AT_ONCE)] = 0
@@ -444,6 +446,7 @@ class BatchFile:
             priority=entry.priority,
             hold=entry.hold,
             resources=tuple(self._resources(f"{where}.on", entry.on)),
+            seconds=entry.seconds,
             strip=entry.strip,
             deadline_s=self._duration(f"{where}.deadline", entry.deadline),
             overrun=entry.overrun,

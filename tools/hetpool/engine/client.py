@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from hetpool.setup.settings import EngineSettings
 
 LOAD = "hetpool-load"
+FIRST = 24
+"""Errands of a batch that are started before the others: a graph of hundreds takes the
+scheduler some 0.2 s, in which links and processors would wait."""
+SENDING_S = 0.01
+"""Seconds that the message with the first errands gets before the loop makes the others."""
 
 
 class _ByKey(dict[str, Any]):
@@ -111,13 +116,22 @@ class DaskClientEngine:
 
     async def start(self, errands: Sequence[Errand]) -> list[DaskErrand]:
         await self.open()
+        in_order = sorted(errands, key=lambda each: each.order)
+        started = self._mapped(in_order[:FIRST])
+        if len(errands) > FIRST:
+            await asyncio.sleep(SENDING_S)
+            started |= self._mapped(in_order[FIRST:])
+        return [DaskErrand(started[each.key]) for each in errands]
+
+    def _mapped(self, errands: Sequence[Errand]) -> dict[str, Future]:
+        """Start errands in one graph, return their futures by key."""
         loads = self._loads(errands)
         workers = _ByKey({each.key: [each.node] for each in errands})
         priorities = _ByKey({each.key: -each.order for each in errands})
         by_function: dict[Any, list[Errand]] = {}
         for each in errands:
             by_function.setdefault(each.function, []).append(each)
-        started: dict[str, Any] = {}
+        started: dict[str, Future] = {}
         for function, some in by_function.items():
             # one graph for all: one by one they cost the scheduler 2 ms each
             with annotate(workers=workers, priority=priorities):
@@ -133,7 +147,7 @@ class DaskClientEngine:
             }
         # a client that ends must not take its jobs along
         fire_and_forget(list(started.values()))
-        return [DaskErrand(started[each.key]) for each in errands]
+        return started
 
     def _loads(self, errands: Sequence[Errand]) -> dict[str, Future]:
         """Make futures of input files, each pinned to a node that has it.
@@ -144,17 +158,15 @@ class DaskClientEngine:
         for errand in errands:
             for file in errand.inputs:
                 files.setdefault(file.content, (file, errand.order))
-        found = {}
-        for content, (file, order) in files.items():
-            found[content] = self._client.submit(
-                load,
-                content,
-                key=f"{LOAD}-{content}",
-                workers=list(file.sources),
-                priority=-order,
-                pure=False,
-            )
-        return found
+        contents = list(files)
+        keys = [f"{LOAD}-{content}" for content in contents]
+        by_key = dict(zip(keys, files.values(), strict=True))
+        workers = _ByKey({key: list(file.sources) for key, (file, _) in by_key.items()})
+        priorities = _ByKey({key: -order for key, (_, order) in by_key.items()})
+        # one graph for all, as for the errands
+        with annotate(workers=workers, priority=priorities):
+            futures = self._client.map(load, contents, key=keys, pure=False)
+        return dict(zip(contents, futures, strict=True))
 
     async def close(self) -> None:
         if self._client is not None and self._client.status != "closed":

@@ -103,6 +103,7 @@ async def _tasks_of(
         NodeTasks,
         options.socket,
         folder / "commands",
+        options.node.name,
         lease.of_tasks_s,
         PATIENCE * lease.seconds,
     )

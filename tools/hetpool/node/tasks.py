@@ -83,6 +83,7 @@ class NodeTasks:
     Args:
         socket: hetd's; None: the default one.
         folder: for the folders of commands.
+        node: name of this node.
         lease_s: seconds without `renew` after which hetd holds the pool's tasks.
         patience: seconds to wait for a lost hetd.
 
@@ -92,9 +93,11 @@ class NodeTasks:
         self,
         socket: Path | None,
         folder: Path,
+        node: str,
         lease_s: float,
         patience: float = 30.0,
     ) -> None:
+        self._node = node
         self._lease_s = max(MIN_LEASE_S, lease_s)
         self.client = Client(socket, patience=patience)
         self.commands = NodeCommands(self.client, folder)
@@ -137,6 +140,7 @@ class NodeTasks:
         options = {key: value for key, value in job.options.items() if key in OPTIONS}
         # it belongs to the pool, not to the place where the agent was started
         options["export"] = "none"
+        options["seconds"] = job.seconds_at(self._node)
         if job.is_command:
             there = replace(job, params=arguments[0])
             prepared = self.commands.prepared(there, places, terms, snapshot)

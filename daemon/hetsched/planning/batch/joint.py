@@ -4,10 +4,12 @@ The paper's (NCJM) assigns jobs by their computing time alone; each accelerator 
 shortest job first, and the job that could start first gets its data first: spread over
 the time until then if the links suffice, else as soon as they allow.
 
-Ours assigns the job with the longest tail first. A requester sends its largest job
-first, so that little computing is left when its link falls silent. The tail of a job is
-the time its requester still has to send from it on, and the computing after that; each
-job goes to the accelerator where it is done earliest.
+Ours takes the jobs in one sequence, and each goes to the accelerator where it is done
+earliest. There are two sequences. By falling tail: a requester sends its largest job
+first, so that little computing is left when its link falls silent; the tail of a job is
+the time its requester still has to send from it on, and the computing after that. And by
+Johnson's rule, as if all links were one and all accelerators one: then computing begins
+early, and the links fall silent no sooner than the accelerators.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from hetsched.planning.batch.baselines import Shop
 from hetsched.planning.batch.executor import timed
+from hetsched.planning.batch.flow_shop import johnson
 from hetsched.planning.batch.network import NO_PIECES, Network, arrival
 from hetsched.planning.batch.problem import ANYWHERE
 
@@ -87,10 +90,22 @@ EXAMINED = 4
 """Accelerators whose links are examined for each job: the most promising ones."""
 
 
-def critical_first(problem: Problem, tails: Floats) -> Plan:
+def critical_first(problem: Problem) -> Plan:
     """Assign the jobs by falling tail."""
+    return in_sequence(problem, np.argsort(-requester_tails(problem), kind="stable"))
+
+
+def johnson_first(problem: Problem) -> Plan:
+    """Assign the jobs by Johnson's rule, of a flow shop of all links and all accelerators."""
+    carried = np.minimum(problem.egress_of(), problem.links.ingress.sum())
+    with np.errstate(divide="ignore"):  # a job may take no time
+        together = 1 / (1 / problem.seconds).sum(axis=1)
+    return in_sequence(problem, johnson(problem.sizes / carried, together))
+
+
+def in_sequence(problem: Problem, sequence: Ints) -> Plan:
+    """Assign the jobs one after another, each to where it is done earliest."""
     shop = Shop(problem)
-    sequence = np.argsort(-tails, kind="stable")
     chosen = np.zeros(problem.jobs, dtype=np.int64)
     transfers = [NO_PIECES] * problem.jobs
     for job in sequence.tolist():

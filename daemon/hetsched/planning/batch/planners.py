@@ -16,7 +16,7 @@ from hetsched.planning.batch.assignment import GOOD_ENOUGH, Effort, assign
 from hetsched.planning.batch.carry_over import in_parts
 from hetsched.planning.batch.executor import carry_out
 from hetsched.planning.batch.flow_shop import johnson, shortest_transfer_first
-from hetsched.planning.batch.joint import critical_first, overlap, requester_tails
+from hetsched.planning.batch.joint import critical_first, johnson_first, overlap
 from hetsched.planning.batch.network_intensive import network_intensive
 from hetsched.planning.registry import make_named
 
@@ -100,7 +100,7 @@ class TransmissionFirst:
             sequence = johnson(sent, problem.seconds[every, found.machines])
         plan = carry_out(problem, found.machines, sequence)
         if self.search:
-            other = critical_first(problem, requester_tails(problem))
+            other = critical_first(problem)
             plan = min(plan, other, key=lambda each: each.makespan)
         return replace(plan, bound=_halved(problem, transfers, found.bound))
 
@@ -161,7 +161,7 @@ class NetworkIntensive:
         plan = network_intensive(problem, _effort(self), residual=self.residual)
         if not self.search or not problem.links.promised:
             return plan
-        other = critical_first(problem, requester_tails(problem))
+        other = critical_first(problem)
         return min(plan, other, key=lambda each: (each.makespan, each.mean_completion))
 
 
@@ -196,7 +196,8 @@ class Joint:
     def _others(self, problem: Problem, found: Assignment) -> Iterator[Plan]:
         own = _own_seconds(problem, found)
         yield overlap(problem, found.machines, own, spread=False)
-        yield critical_first(problem, requester_tails(problem))
+        yield critical_first(problem)
+        yield johnson_first(problem)
 
 
 @dataclass(frozen=True, slots=True)
