@@ -150,12 +150,18 @@ def _client(pool: BenchPool, way: str, request: dict[str, Any]) -> Any:
 
 
 def _dask(pool: BenchPool, request: dict[str, Any]) -> Any:
-    """Run the batch on Dask alone: a scheduler, a worker a node with three threads.
+    """Run the batch on Dask alone: a scheduler, a worker a node with three threads."""
+    _start_dask(pool, request["scheduler"], DASK_WAYS[request["way"]])
+    try:
+        got = _client(pool, "dask", request)
+    finally:
+        pool.end()
+    print(request["way"], got["seconds"], file=sys.stderr)
+    return got
 
-    Encrypted as the pool is, with its certificates.
-    """
-    environment = DASK_WAYS[request["way"]]
-    address = request["scheduler"]
+
+def _start_dask(pool: BenchPool, address: str, environment: dict[str, str]) -> None:
+    """Start a Dask of its own, encrypted as the pool is, with its certificates."""
     settings = read_settings(pool.config, {}).engine()
     tls = ["--tls-ca-file", str(settings.ca), "--tls-cert", str(settings.cert)]
     tls += ["--tls-key", str(settings.key)]
@@ -171,48 +177,54 @@ def _dask(pool: BenchPool, request: dict[str, Any]) -> Any:
         own = pool.daemons.get(name)
         socket = {"HETD_SOCKET": str(own.files.socket)} if own else {}
         pool.start(name, words, {**environment, **socket})
-    try:
-        got = _client(pool, "dask", request)
-    finally:
-        pool.end()
-    print(request["way"], got["seconds"], file=sys.stderr)
-    return got
 
 
 # -------------------------------------------------------------------------- costs
 
 
 def costs(count: int, *, single: bool) -> dict[str, Any]:
-    """Measure the processor time of a no-op job, in a batch or each for itself."""
-    import psutil
-
+    """Measure the processor time of a no-op job besides hetd's, in the pool and by Dask alone."""
     with BenchPool(2, 100 * LINK) as pool:
-        pool.start_pool()
         nothing = {"seconds": dict.fromkeys(KINDS, 0.0), "size": 0}
-        request = pool.request(jobs=[nothing] * count, single=single)
-        _client(pool, "pool", request)  # everything is imported by now
-        before = {name: _cpu(psutil, p.pid) for name, p in pool.processes.items()}
-        got = _client(pool, "pool", request)
-        used = {n: _cpu(psutil, p.pid) - before[n] for n, p in pool.processes.items()}
-    nodes = sum(used[name] for name in used if name != "head")
+        address = f"tls://{pool.machines.address('head')}:{SCHEDULER_PORT}"
+        request = pool.request(jobs=[nothing] * count, single=single, scheduler=address)
+        pool.start_pool()
+        ours = _used(pool, "pool", request)
+        pool.end()
+        _start_dask(pool, address, {})
+        dask = _used(pool, "dask", {**request, "way": "dask default"})
     return {
-        "size": f"{count} no-op jobs, {'one by one' if single else 'in one batch, grouped'}",
+        "size": f"{count} no-op jobs, {'one by one' if single else 'in one batch'}",
         "load": os.getloadavg()[0],
-        "scheduler_ms": 1e3 * used["head"] / count,
-        "nodes_ms": 1e3 * nodes / count,
-        "client_ms": 1e3 * got["client_cpu_s"] / count,
-        "pool_ms": 1e3 * (used["head"] + nodes + got["client_cpu_s"]) / count,
+        **ours,
+        "dask_alone": dask,
+        "over_dask_alone": ours["all_ms"] / dask["all_ms"],
     }
+
+
+def _used(pool: BenchPool, way: str, request: dict[str, Any]) -> dict[str, float]:
+    """Return the milliseconds of processor time a job of each part."""
+    count = len(request["jobs"])
+    _client(pool, way, request)  # everything is imported by now
+    before = {name: _cpu(process.pid) for name, process in pool.processes.items()}
+    got = _client(pool, way, {**request, "warm": False})
+    used = {name: _cpu(p.pid) - before[name] for name, p in pool.processes.items()}
+    parts = {"scheduler": used.pop("head"), "nodes": sum(used.values())}
+    parts |= {"client": got["client_cpu_s"]}
+    each = {f"{name}_ms": 1e3 * seconds / count for name, seconds in parts.items()}
+    return {**each, "all_ms": sum(each.values())}
 
 
 def both_costs() -> Iterator[dict[str, Any]]:
     """Measure no-op jobs in a batch and one by one."""
-    yield costs(200, single=False)
-    yield costs(100, single=True)
+    yield costs(2000, single=False)
+    yield costs(200, single=True)
 
 
-def _cpu(psutil: Any, pid: int) -> float:
+def _cpu(pid: int) -> float:
     """Return the processor seconds of a process and its children."""
+    import psutil
+
     process = psutil.Process(pid)
     every = [process, *process.children(recursive=True)]
     return float(sum(sum(each.cpu_times()[:2]) for each in every))

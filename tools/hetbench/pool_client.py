@@ -86,7 +86,8 @@ def through_pool(request: dict[str, Any]) -> dict[str, Any]:
     """Submit the jobs as one batch of the pool."""
     _files(request, request["jobs"])
     with _opened(request) as pool:
-        _ended(pool, request, _described(pool, request, WARM_UP))
+        if request.get("warm", True):
+            _ended(pool, request, _described(pool, request, WARM_UP))
         # leaving files with the gateway is not what is measured: Dask reads them there
         jobs = _described(pool, request, request["jobs"])
         began, cpu = time.perf_counter(), time.process_time()
@@ -244,7 +245,8 @@ def through_dask(request: dict[str, Any]) -> dict[str, Any]:
     tls = security(read_settings(Path(request["config"]), {}).engine())
     with Client(request["scheduler"], timeout=PATIENCE_S, security=tls) as client:
         _await_nodes(lambda: _names(client), request)
-        _dasked(client, request, WARM_UP)
+        if request.get("warm", True):
+            _dasked(client, request, WARM_UP)
         began, cpu = time.perf_counter(), time.process_time()
         done = _dasked(client, request, request["jobs"])
         return {
@@ -259,12 +261,12 @@ def _dasked(
 ) -> list[str]:
     from distributed import as_completed
 
-    futures = [
-        _submitted(client, number, job, path, request)
-        for number, (job, path) in enumerate(
-            zip(jobs, _files(request, jobs), strict=True)
-        )
-    ]
+    paths = _files(request, jobs)
+    futures = []
+    for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
+        futures.append(_submitted(client, number, job, path, request))
+        if request.get("single"):
+            futures[-1].result()
     return [future.result() for future in as_completed(futures)]
 
 

@@ -158,12 +158,15 @@ class ClaimJobs:
         node: the node.
         ids: of the jobs.
         rate: bytes a second that reached the node lately; None: not known.
+        given_up: attempts at them that the node cancelled for a move which was then lost with
+            its scheduler: they need another one.
 
     """
 
     node: NodeName
     ids: Ids
     rate: Rate | None = None
+    given_up: Annotated[tuple[OpenJob, ...], Meta(max_length=MAX_JOBS)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,9 +160,13 @@ class FakePool:
         return {entry.job: entry.node for entry in plan.entries}
 
     async def claim(
-        self, node: str, job: PoolJob, rate: float | None = None
+        self,
+        node: str,
+        job: PoolJob,
+        rate: float | None = None,
+        given_up: tuple[m.OpenJob, ...] = (),
     ) -> m.JobTerms:
-        claim = m.ClaimJobs(node, (job.id,), rate)
+        claim = m.ClaimJobs(node, (job.id,), rate, given_up)
         claimed = await self.ask("claim", claim, m.Claimed)
         terms: m.JobTerms = claimed.terms[0]
         return terms

@@ -16,6 +16,7 @@ from hetpool.jobs import JobStatus
 from hetpool.messages import decode, encode
 from hetpool.node.agent import Agent
 from hetpool.node.lease import Lease
+from hetpool.node.tasks import MOVED
 from hetpool.outcomes import JobOutcome
 from libtask.errors import HetError
 from unit.hetpool.fake_engine import a_job, a_node
@@ -34,6 +35,7 @@ class FakeWorkerEngine:
 
     def __init__(self, *lost: str) -> None:
         self.handlers: dict[str, Answer] = {}
+        self.given_up: list[m.OpenJob] = []
         self._lost = lost
 
     def answer(self, name: str, handler: Answer) -> None:
@@ -41,13 +43,21 @@ class FakeWorkerEngine:
 
     async def ask(self, name: str, message: bytes, node: str = "") -> bytes:
         if name == "claim":
-            jobs = decode(m.ClaimJobs, message).ids
-            return encode(m.Claimed(tuple(m.JobTerms(job) for job in jobs)))
+            claim = decode(m.ClaimJobs, message)
+            self.given_up += claim.given_up
+            return encode(m.Claimed(tuple(m.JobTerms(job) for job in claim.ids)))
         assert name == "join"
         return encode(m.NameList(self._lost))
 
     def rate(self) -> None:
         """Have measured nothing."""
+
+    def put_back(self) -> Exception:
+        return PutBackError()
+
+
+class PutBackError(Exception):
+    """The errand is to run again."""
 
 
 class FakeFiles:
@@ -72,12 +82,19 @@ class FakeTasks:
         self.cancelled: list[int] = []
         self.released: list[int] = []
         self.ended: Future[None] = Future()
+        self.reasons: list[str] = []
+        """Why the task was cancelled, attempt by attempt; then it completes."""
 
     def submit(self, *_: Any) -> Any:
         return SimpleNamespace(id=8, ended=self.ended)
 
     def outcome(self, node: str, handle: Any) -> JobOutcome:
+        if self.reasons:
+            return JobOutcome("cancelled", node, handle.id, text=self.reasons.pop(0))
         return JobOutcome("completed", node, handle.id)
+
+    def has_outputs(self, task: int) -> bool:
+        return False
 
     def park(self, task: int, target: Path) -> bool:
         return False
@@ -155,6 +172,36 @@ def test_a_job_that_has_just_ended_does_not_move() -> None:
 
     with pytest.raises(HetError, match="has just ended"):
         asyncio.run(parked())
+
+
+def test_a_job_that_was_given_up_for_a_lost_move_is_tried_again() -> None:
+    async def ran() -> tuple[list[m.OpenJob], Any]:
+        agent, engine, tasks = made()
+        await agent.join()
+        tasks.reasons = [f"cancelled by its owner: {MOVED}"]
+        tasks.ended.set_result(None)
+        with pytest.raises(PutBackError):
+            await agent.run(encode((a_job(2),)), [])
+        outcomes = await agent.run(encode((a_job(2),)), [])
+        await agent.run(encode((a_job(2),)), [])
+        return engine.given_up, decode(tuple[JobOutcome, ...], outcomes)
+
+    given_up, outcomes = asyncio.run(ran())
+
+    assert given_up == [m.OpenJob(OTHER, 0)]
+    assert [each.state for each in outcomes] == ["completed"]
+
+
+def test_a_job_that_its_user_cancelled_stays_cancelled() -> None:
+    async def ran() -> Any:
+        agent, _, tasks = made()
+        await agent.join()
+        tasks.reasons = ["cancelled by its owner: not needed"]
+        tasks.ended.set_result(None)
+        return await agent.run(encode((a_job(2),)), [])
+
+    (outcome,) = decode(tuple[JobOutcome, ...], asyncio.run(ran()))
+    assert outcome.state == "cancelled"
 
 
 def test_a_job_goes_on_whose_mover_is_lost() -> None:

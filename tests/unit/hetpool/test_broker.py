@@ -345,6 +345,26 @@ def test_after_a_restart_a_job_waits_for_the_node_that_may_have_it() -> None:
 # ------------------------------------------------------------ moves
 
 
+def test_an_attempt_that_its_node_gave_up_is_followed_by_another() -> None:
+    async def claimed() -> list[m.JobTerms]:
+        pool = FakePool()
+        await pool.join(a_node("n1"))
+        job = a_job()
+        await pool.place(job)
+        first = await pool.claim("n1", job)
+        given_up = (m.OpenJob(job.id, first.generation),)
+        second = await pool.claim("n1", job, given_up=given_up)
+        # what is said twice, or by another node, changes nothing
+        again = await pool.claim("n1", job, given_up=given_up)
+        await pool.claim("n2", job, given_up=(m.OpenJob(job.id, second.generation),))
+        return [first, second, again, await pool.claim("n1", job)]
+
+    terms = asyncio.run(claimed())
+
+    assert [each.generation for each in terms] == [0, 1, 1, 1]
+    assert all(each.owned for each in terms)
+
+
 def test_a_move_parks_pins_and_leaves_in_this_order() -> None:
     async def story() -> None:
         pool = await a_pool()

@@ -321,6 +321,8 @@ class Broker:
     async def _on_claim(self, content: bytes) -> bytes:
         claim = decode(m.ClaimJobs, content)
         self.ledger.set_rate(claim.node, claim.rate)
+        for job in claim.given_up:
+            self.ledger.begin_again(job, claim.node, self._clock())
         node = self.ledger.nodes.get(claim.node)
         # a measured rate is not a cap: what a cap holds back is never measured
         rate = node.ingress if node is not None else None

@@ -174,6 +174,14 @@ class Ledger:
         placed.moving = False
         self.order = max(self.order, entry.order + 1)
 
+    def begin_again(self, job: OpenJob, node: str, now: float) -> None:
+        """Enter another attempt at a job where it is, if that node has given this one up."""
+        placed = self.placed.get(job.id)
+        if placed is None or placed.moving or placed.ended:
+            return
+        if (placed.node, placed.generation) == (node, job.generation):
+            self.place_again(placed.entry, now, 0)
+
     def forget(self, errand: str) -> None:
         """Remove the jobs of an errand that nobody waits for any longer."""
         for job in self.errands.pop(errand, ()):

@@ -23,7 +23,7 @@ from hetpool.files.node_files import by_engine
 from hetpool.jobs import JobId, JobStatus, PoolJob, PoolNode
 from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
-from hetpool.node.tasks import MOST_RECENT, MOVED, status_of
+from hetpool.node.tasks import MOST_RECENT, MOVED, status_of, was_given_up
 from hetpool.outcomes import JobOutcome, refused
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 
@@ -128,6 +128,9 @@ class Agent:
         self._jobs: dict[str, NodeJob] = {}
         self._found: dict[str, FoundTask] = {}
         """Tasks in hetd by job: those of the last joining, and those that ended since."""
+        self._given_up: dict[str, int] = {}
+        """Attempts that were cancelled for a move which was lost with its scheduler: job ->
+        generation, until the broker has heard of it."""
         self._joined = asyncio.Event()
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
@@ -234,13 +237,17 @@ class Agent:
         await self._joined.wait()
         jobs = decode(tuple[PoolJob, ...], argument)
         ids = tuple(job.id for job in jobs)
+        given_up = tuple(
+            m.OpenJob(job, self._given_up[job]) for job in ids if job in self._given_up
+        )
+        claim = m.ClaimJobs(self.node.name, ids, self._rate(), given_up)
         try:
-            claimed = await self._ask(
-                "claim", m.ClaimJobs(self.node.name, ids, self._rate()), m.Claimed
-            )
+            claimed = await self._ask("claim", claim, m.Claimed)
         except OSError:  # the scheduler was lost at this moment
             await asyncio.sleep(AGAIN_S)
             raise self._engine.put_back() from None
+        for each in given_up:
+            self._given_up.pop(each.id, None)
         if not all(terms.owned for terms in claimed.terms):
             await asyncio.sleep(AGAIN_S)
             raise self._engine.put_back()
@@ -307,6 +314,9 @@ class Agent:
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
         await asyncio.wrap_future(one.handle.ended)
         outcome = await self._hetd(tasks.outcome, self.node.name, one.handle)
+        if was_given_up(outcome) and not one.cancelled:
+            self._given_up[one.job.id] = one.terms.generation
+            raise LeftError
         if tasks.has_outputs(one.handle.id):
             await self._settle_outputs(one, tasks, one.handle.id, outcome)
         return outcome

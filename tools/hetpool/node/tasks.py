@@ -359,6 +359,11 @@ def with_paths(value: Any, places: Mapping[str, str]) -> Any:
     return value
 
 
+def was_given_up(outcome: JobOutcome) -> bool:
+    """Return whether a task was cancelled because its job should go on elsewhere."""
+    return outcome.state == "cancelled" and outcome.text.endswith(MOVED)
+
+
 def status_of(job: PoolJob, state: JobState, task: int = 0) -> JobStatus:
     """Return the status of a job before its node asked hetd."""
     return JobStatus(JobId(job.id), job.app, state, task=task)

@@ -85,6 +85,10 @@ def assign(seconds: Floats, free_at: Floats, effort: Effort) -> Assignment:
     """
     if not len(seconds):
         return Assignment(np.empty(0, dtype=np.int64), 0.0, 0.0)
+    if len(seconds) == 1:  # the greedy choice is the best one, and needs no program
+        machines = largest_first(seconds, free_at)
+        time = finish_of(machines, seconds, free_at)
+        return Assignment(machines, time, time)
     relaxed = relax(seconds, free_at)
     if effort.way == "rounding":
         machines, bound = _rounded(seconds, free_at, relaxed, effort)
