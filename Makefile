@@ -93,9 +93,10 @@ CASES := HETD_FUZZ_LIARS=200000 HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 
 	HETD_HOSTILE_WAITING=100000 HETD_ATTACK_SECONDS=20 HETD_ATTACKS=30 HETD_FRESH_CASES=2000 \
 	HETD_GRAPH_KILLS=20 HETD_CORE_EXAMPLES=300
 CASES_IN := tests/hostile tests/unit/libtask/snapshots/test_refused_files.py \
-	tests/system/test_many_restarts.py tests/hardware/test_kernels_under_oclgrind.py \
-	tests/hardware/test_faulty_nodes.py tests/system/test_systemd.py \
-	tests/system/test_fresh_code.py tests/system/test_graph_kills.py tests/pool/test_demo.py \
+	tests/system/test_many_restarts.py tests/system/test_systemd.py \
+	tests/system/test_fresh_code.py tests/system/test_graph_kills.py \
+	tests/hardware/test_kernels_under_oclgrind.py tests/hardware/test_faulty_nodes.py \
+	tests/hardware/test_microarchitectures.py tests/pool/test_demo.py \
 	tests/property/test_core.py
 
 torture-output/torture-cases.xml: .venv/installed-dev

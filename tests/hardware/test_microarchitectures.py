@@ -1,10 +1,12 @@
 """Kernels compiled for other processors than this one: the same bits on each.
 
-A setting is skipped where this processor lacks the instructions that it allows.
+A setting is skipped where this processor lacks the instructions that it allows. The suite
+compiles for few of them, as each takes up to a minute; HETD_KERNEL_CASES=all for all.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +71,10 @@ TARGETS = {
 }
 """Values of CL_CONFIG_CPU_TARGET_ARCH, and the instructions that each allows."""
 
+FEW = frozenset({"avx2", "unknown", "corei7"})
+"""Settings of the suite: the weakest of each compiler, and a usual one."""
+LARGE = os.environ.get("HETD_KERNEL_CASES") == "all"
+
 VENDORS = [
     driver
     for driver in drivers()
@@ -76,7 +82,9 @@ VENDORS = [
 ]
 
 
-def skip_without(needs: frozenset[str]) -> None:
+def skip_without(needs: frozenset[str], name: str) -> None:
+    if not LARGE and name not in FEW:
+        pytest.skip("takes up to a minute; HETD_KERNEL_CASES=all runs it")
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
             missing = sorted(needs - set(line.split()))
@@ -90,7 +98,7 @@ def skip_without(needs: frozenset[str]) -> None:
 def test_cpu_kernels_on_any_processor(
     processor: Processor, bits: Bits, pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
-    skip_without(processor.needs)
+    skip_without(processor.needs, processor.name)
     # Compiling takes most of the time, and the package's own cache is for users.
     kept = getattr(pytestconfig, "cache", None)  # pytest may run without one
     folder = kept.mkdir("numba") if kept is not None else tmp_path
@@ -108,7 +116,7 @@ def test_cpu_kernels_on_any_processor(
 def test_opencl_kernels_on_any_processor(
     driver: Driver, target: str, bits: Bits, tmp_path: Path
 ) -> None:
-    skip_without(TARGETS[target])
+    skip_without(TARGETS[target], target)
     chosen = (("CL_CONFIG_CPU_TARGET_ARCH", target), ("XDG_CACHE_HOME", str(tmp_path)))
     settings = (*alone(driver), *chosen)
     # As hetd uses them: both have one compiler, so each kind's kernels once are enough.

@@ -295,7 +295,7 @@ def _bounded(kind: Any, extra: dict[str, int], style: Style) -> Any:
     if "bytes" in extra:
         size = extra["bytes"] * style.share if style.long else 8
         return "x" * max(1, int(size))
-    if "packed" in extra and get_args(kind) == (str, float):
+    if "packed" in extra and get_args(kind)[1] is not Any:  # numbers by name
         return {str(n): 1.0 for n in range(int(style.share * extra["packed"] / 16))}
     if "packed" in extra:
         return {"data": "x" * int(style.share * extra["packed"] * 0.9)}

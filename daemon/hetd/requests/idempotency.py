@@ -147,8 +147,8 @@ class IdempotencyKeys:
 
     def _keep_with_task(self, uid: int, request: m.Submit, reply: m.Submitted) -> None:
         """Keep the key of a lasting submit in the page of its task, until that ends."""
-        page = self._journal.live.get(reply.ids[0])
-        if len(reply.ids) == 1 and page is not None:
+        page = self._journal.live.get(reply.ids[0]) if len(reply.ids) == 1 else None
+        if page is not None:
             page.submit_key, page.submit_digest = request.key, _digest(request)
             self._journal.save(page)
             self._known_lasting()[uid, request.key] = page.id

@@ -246,6 +246,13 @@ def test_other_keys_end_with_their_rows(shell: Shell) -> None:
     assert shell.ask(several).ids == [5, 6]
 
 
+def test_a_lasting_submit_of_nothing_is_answered(shell: Shell) -> None:
+    nothing = m.Submit(1, [], key="k", lasting=True)
+
+    assert shell.ask(nothing).ids == []
+    assert shell.ask(nothing).ids == []
+
+
 def test_lasting_keys_of_ended_tasks_leave_the_memory(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
