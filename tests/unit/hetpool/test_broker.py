@@ -267,6 +267,24 @@ def test_a_node_that_returns_late_is_told_what_it_lost() -> None:
     run(story())
 
 
+def test_a_node_that_returns_after_its_job_ended_elsewhere_loses_it() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        pool.lose(node)
+        await pool.look(after=30.0)
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+
+        assert await pool.join(a_node(node), m.OpenJob(JOB.id, 0)) == (f"{JOB.id}.0",)
+
+        # its client submits it again: it is wanted where it is placed
+        again = (await pool.place(JOB))[JOB.id]
+        assert await pool.join(a_node(again), m.OpenJob(JOB.id, 0)) == ()
+
+    run(story())
+
+
 def test_a_lost_job_continues_from_its_copied_snapshot() -> None:
     async def story() -> None:
         pool = await a_pool(copy_s=5.0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hetpool.messages import Join
 
 MOST_KNOWN = 100_000
-"""Reported jobs that no client has claimed."""
+"""Reported jobs that no client has claimed, and jobs that nobody waits for any longer."""
 LEAST_SHARE = 0.1
 """A job that should have ended is expected to take this share of its time still."""
 
@@ -77,6 +77,7 @@ class Ledger:
         lost_at: when a node that is absent was lost.
         placed: by job; `errands`: jobs by the key of their errand.
         known: reports of nodes about jobs that no client has claimed since the start.
+        forgotten: jobs that nobody waits for any longer; a node that was lost may still have one.
         order: of the next job.
 
     """
@@ -86,6 +87,7 @@ class Ledger:
     placed: dict[str, PlacedJob] = field(default_factory=dict)
     errands: dict[str, list[str]] = field(default_factory=dict)
     known: dict[str, tuple[str, int]] = field(default_factory=dict)
+    forgotten: dict[str, None] = field(default_factory=dict)
     order: int = 0
 
     # ------------------------------------------------------------ nodes
@@ -102,7 +104,9 @@ class Ledger:
         lost = []
         for each in join.open:
             placed = self.placed.get(each.id)
-            if placed is None:
+            if each.id in self.forgotten:
+                lost.append(each)
+            elif placed is None:
                 self._learn(each, join.node.name)
             elif (placed.node, placed.generation) != (join.node.name, each.generation):
                 lost.append(each)
@@ -160,6 +164,7 @@ class Ledger:
         by_id = {job.id: job for job in jobs}
         for entry in entries:
             self.placed[entry.job] = PlacedJob(by_id[entry.job], entry, now)
+            self.forgotten.pop(entry.job, None)
             self.errands.setdefault(entry.errand, []).append(entry.job)
             self.order = max(self.order, entry.order + 1)
 
@@ -186,6 +191,9 @@ class Ledger:
         """Remove the jobs of an errand that nobody waits for any longer."""
         for job in self.errands.pop(errand, ()):
             self.placed.pop(job, None)
+            self.forgotten[job] = None
+        while len(self.forgotten) > MOST_KNOWN:
+            del self.forgotten[next(iter(self.forgotten))]
 
     def set_ended(self, errand: str, *, ended: bool) -> None:
         for job in self.errands.get(errand, ()):

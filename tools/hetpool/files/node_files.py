@@ -159,21 +159,29 @@ class NodeFiles:
         sources = [
             terms.sources[each] for each in file.sources if each in terms.sources
         ]
-        here, begun = content_id(file.content) in self.store, _now()
-        path = await self.intake.fetch(
+        return await self._fetched(
             file.content, file.size, sources, terms.order, terms.cap
         )
-        if not here:
-            record = TransferRecord(file.content, file.size, begun, _now())
-            self.pulled.append(record)
-        return path
 
     async def keep(self, snapshot: SnapshotFile, source: str, order: int) -> Path:
         """Pull a snapshot, and keep it until `drop`."""
         sources = [source] if source else []
-        return await self.intake.fetch(
-            snapshot.content, snapshot.size, sources, order, None
-        )
+        return await self._fetched(snapshot.content, snapshot.size, sources, order)
+
+    async def _fetched(
+        self,
+        content: str,
+        size: int,
+        sources: Sequence[str],
+        order: int,
+        cap: float | None = None,
+    ) -> Path:
+        """Fetch a file by the intake, and record its transfer."""
+        here, begun = content_id(content) in self.store, _now()
+        path = await self.intake.fetch(content, size, sources, order, cap)
+        if not here:
+            self.pulled.append(TransferRecord(content, size, begun, _now()))
+        return path
 
     def drop(self, content: str) -> None:
         """Let a snapshot go when room is needed."""
