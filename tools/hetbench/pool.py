@@ -183,7 +183,7 @@ def _start_dask(pool: BenchPool, address: str, environment: dict[str, str]) -> N
 
 
 def costs(count: int, *, single: bool) -> dict[str, Any]:
-    """Measure the processor time of a no-op job besides hetd's, in the pool and by Dask alone."""
+    """Measure the processor time of a no-op job, without hetd's: of the pool, and of Dask alone."""
     with BenchPool(2, 100 * LINK) as pool:
         nothing = {"seconds": dict.fromkeys(KINDS, 0.0), "size": 0}
         address = f"tls://{pool.machines.address('head')}:{SCHEDULER_PORT}"
