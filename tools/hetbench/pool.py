@@ -13,6 +13,7 @@ chooses from these parts, by commas; without it all run, in a quarter of an hour
     cut         the link of a node, under a running task
     move        a running task between nodes
     pace        files through capped links
+    testbed     that of a paper (zhao-2018-tpds, Fig. 2) at a reduced scale
     costs       processor time of a no-op job
 """
 
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetbench.pool_losses import cuts, kills
 from hetbench.pool_machines import KINDS, LINK, PORT, SCHEDULER_PORT, BenchPool
+from hetbench.pool_testbed import testbeds
 from hetbench.pool_transfers import moves, paces
 from hetpool.setup.config import read_settings
 from hetpool.setup.namespaces import obstacle
@@ -237,5 +239,6 @@ PARTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "cut": cuts,
     "move": moves,
     "pace": paces,
+    "testbed": testbeds,
     "costs": both_costs,
 }

@@ -55,7 +55,7 @@ class BenchPool:
 
     Args:
         nodes: their number.
-        ingress: rate of the link into each node, bytes a second.
+        ingress: rate of the link into each node, bytes a second: of all, or node by node.
         cpu: driver of the nodes' processors; `null` waits instead of computing.
         planned: bytes a second by node with which plans count; else what its link carries.
         settings: of `pool.toml`.
@@ -65,7 +65,7 @@ class BenchPool:
     def __init__(
         self,
         nodes: int,
-        ingress: float,
+        ingress: float | Sequence[float],
         *,
         cpu: str = "null",
         planned: Mapping[str, float] | None = None,
@@ -74,7 +74,8 @@ class BenchPool:
         self.folder = Path(tempfile.mkdtemp(prefix="hb-"))
         self.names = [f"n{number + 1}" for number in range(nodes)]
         self.settings = settings
-        self.ingress = ingress
+        rates = [ingress] * nodes if isinstance(ingress, float) else ingress
+        self.ingress = dict(zip(self.names, rates, strict=True))
         self._daemon = daemon_config(cpu)
         self._planned = dict(planned or {})
         self.config = self.folder / "pool.toml"
@@ -95,7 +96,7 @@ class BenchPool:
         self._stack.close()
 
     def _make(self) -> None:
-        rates = {name: LinkRates(ingress=self.ingress) for name in self.names}
+        rates = {name: LinkRates(ingress=self.ingress[name]) for name in self.names}
         rates |= {"gw": LinkRates(), "head": LinkRates()}
         self.machines = self._stack.enter_context(LinkedMachines.make(rates))
         for number, name in enumerate(self.names):
@@ -135,7 +136,7 @@ class BenchPool:
         # what a link carries through connections is less than what it is set to
         if name == "gw":
             return {}
-        return {"ingress": self._planned.get(name, 0.93 * self.ingress)}
+        return {"ingress": self._planned.get(name, 0.93 * self.ingress[name])}
 
     def _all(self) -> list[str]:
         return ["head", *self.names, "gw"]

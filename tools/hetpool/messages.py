@@ -122,10 +122,17 @@ class NameList:
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """An unfinished job that a node's hetd holds."""
+    """A job that a node's hetd holds.
+
+    Attributes:
+        id: of the job; `generation`: see `JobTerms`.
+        ended: its task has ended; a client that returns may still want the result.
+
+    """
 
     id: Identifier
     generation: int
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

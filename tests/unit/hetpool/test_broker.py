@@ -277,6 +277,10 @@ def test_a_node_that_returns_after_its_job_ended_elsewhere_loses_it() -> None:
         pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
 
         assert await pool.join(a_node(node), m.OpenJob(JOB.id, 0)) == (f"{JOB.id}.0",)
+        # a result stays where a client that returns finds it
+        ended = m.OpenJob(JOB.id, 0, ended=True)
+        assert await pool.join(a_node(node), ended) == ()
+        assert pool.broker.ledger.known == {JOB.id: (node, 0)}
 
         # its client submits it again: it is wanted where it is placed
         again = (await pool.place(JOB))[JOB.id]

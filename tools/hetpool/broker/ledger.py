@@ -104,7 +104,7 @@ class Ledger:
         lost = []
         for each in join.open:
             placed = self.placed.get(each.id)
-            if each.id in self.forgotten:
+            if each.id in self.forgotten and not each.ended:
                 lost.append(each)
             elif placed is None:
                 self._learn(each, join.node.name)

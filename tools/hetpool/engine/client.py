@@ -158,6 +158,8 @@ class DaskClientEngine:
         for errand in errands:
             for file in errand.inputs:
                 files.setdefault(file.content, (file, errand.order))
+        if not files:  # a graph of nothing would be sent, too
+            return {}
         contents = list(files)
         keys = [f"{LOAD}-{content}" for content in contents]
         by_key = dict(zip(keys, files.values(), strict=True))

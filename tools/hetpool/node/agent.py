@@ -159,7 +159,7 @@ class Agent:
             slots = await self._hetd(tasks.slots)
         self.node = replace(self.node, slots=slots)
         here = [(job, info) for job, info in opened if info.state != "cancelled"]
-        known = [job for job, _ in here]
+        known = [replace(job, ended=info.finished is not None) for job, info in here]
         reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
         lost = set(reply.names)
         self._found = {

@@ -197,7 +197,8 @@ class Joint:
         own = _own_seconds(problem, found)
         yield overlap(problem, found.machines, own, spread=False)
         yield critical_first(problem)
-        yield johnson_first(problem)
+        if problem.sizes.any():  # its order is one of transfers
+            yield johnson_first(problem)
 
 
 @dataclass(frozen=True, slots=True)
