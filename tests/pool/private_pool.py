@@ -135,6 +135,21 @@ class PrivatePool:
         """End a node's process as a crash would; its daemon goes on."""
         kill(self.nodes[name].process)
 
+    def revive(self) -> list[str]:
+        """Start what ended by itself, as a service manager does; return what it was.
+
+        A node's process ends if it starts while its daemon is down.
+        """
+        ended = []
+        for name, node in self.nodes.items():
+            if node.process is not None and node.process.poll() is not None:
+                ended.append(f"agent of {name} had ended: {node.process.returncode}")
+                self.start_node(name)
+        if self.scheduler is not None and self.scheduler.poll() is not None:
+            ended.append(f"scheduler had ended: {self.scheduler.returncode}")
+            self.start_scheduler()
+        return ended
+
     def workers(self) -> list[int]:
         """Return the pids of the workers of all daemons."""
         daemons = [node.daemon for node in self.nodes.values()]

@@ -235,11 +235,5 @@ class _Killer(threading.Thread):
             self._made.machines.mend(machine)
             del self._mend_at[machine]
             self._note(f"link of {machine} is back")
-        for name, node in self._made.nodes.items():
-            if node.process is not None and node.process.poll() is not None:
-                self._note(f"agent of {name} had ended: {node.process.returncode}")
-                self._made.start_node(name)
-        scheduler = self._made.scheduler
-        if scheduler is not None and scheduler.poll() is not None:
-            self._note(f"scheduler had ended: {scheduler.returncode}")
-            self._made.start_scheduler()
+        for ended in self._made.revive():
+            self._note(ended)
