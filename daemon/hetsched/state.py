@@ -937,8 +937,8 @@ class SchedulerState:
         if row is None:
             if len(self._rows) >= self._row_limit:
                 self._forget_rows()
-            stated = dict(event.seconds)
-            row = Row(event.type, event.kinds, resources, event.work, stated)
+            seconds = dict(event.seconds)
+            row = Row(event.type, event.kinds, resources, event.work, seconds)
             self._rows[key] = row
         return row
 

@@ -145,7 +145,7 @@ class Row:
         kinds: kinds of resources for which there is an implementation.
         resources: names of the allowed resources; empty: any.
         work: amount of work, for types that were never measured.
-        stated: seconds that the user expects, by resource or kind; empty: nothing was said.
+        seconds: that the user expects, by resource or kind; empty: nothing was said.
 
     """
 
@@ -153,7 +153,7 @@ class Row:
     kinds: frozenset[str]
     resources: frozenset[str]
     work: float
-    stated: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Yield(msgspec.Struct, frozen=True, tag=True):

@@ -5,7 +5,7 @@
 Every way runs the same jobs on the same nodes and daemons: three nodes with a CPU, a GPU and
 an FPGA (null drivers, 1 : 1.4 : 0.75) behind links of 25 Mbit/s, all inputs at one gateway.
 Ratios count, as the processors of this machine are shared by all nodes. `HETBENCH_PARTS`
-chooses from these parts, by commas; without it all run, in a quarter of an hour:
+chooses from these parts, by commas; without it all run, in twenty minutes:
 
     makespans   a batch for each seed, in every way
     mixed       links of 100 Mbit/s, inputs of 4.6 MB, twelve jobs that compute

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SCALE = 1 / 40
 """Of rates and data: transfers take as long as in the paper."""
 LINKS = (500e6 / 8 * SCALE, 1000e6 / 8 * SCALE)
-"""Rates into the nodes, bytes a second. The slower one is first, as LJF needs it."""
+"""Rates into the nodes, bytes a second."""
 WORDS = [
     {"seconds": {"fpga": 0.0}, "size": int(megabits * 1e6 / 8 * SCALE), "on": "fpga0"}
     for megabits in (2400, 2400, 2400, 7200)

@@ -311,7 +311,7 @@ class EstimateTable:
 
 def _stated(row: Row, resource: Resource) -> float | None:
     """Return the seconds that the user expects of a row on `resource`; None: not said."""
-    return row.stated.get(resource.name, row.stated.get(resource.kind))
+    return row.seconds.get(resource.name, row.seconds.get(resource.kind))
 
 
 def _nearest(points: Collection[Point], task_type: str, work: float) -> list[Point]:

@@ -80,8 +80,8 @@ Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """An integer that every component can hold, including the store."""
 Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 """A finite duration or moment that fits into 64-bit nanoseconds."""
-Expected = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
-"""Seconds that a user expects of something."""
+ExpectedSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+"""Time that a user expects a task to take."""
 Amount = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 
 Name = Annotated[str, msgspec.Meta(max_length=200)]

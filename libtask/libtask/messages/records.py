@@ -27,7 +27,7 @@ from libtask.messages.base import (
     MAX_RESOURCES,
     TEXT_BYTES,
     Amount,
-    Expected,
+    ExpectedSeconds,
     Kind,
     Name,
     NameText,
@@ -150,7 +150,7 @@ class TaskSpec(Record, frozen=True):
     hold: bool = False
     resources: Annotated[list[NameText], entries(MAX_RESOURCES)] = []
     """Allowed resource names; empty: any."""
-    seconds: Annotated[dict[str, Expected], packed_in(TEXT_BYTES)] = {}
+    seconds: Annotated[dict[str, ExpectedSeconds], packed_in(TEXT_BYTES)] = {}
     """Time that its user expects of the whole task, by resource (`gpu0`) or kind (`gpu`). What
     was measured of its type on a resource counts more."""
     strip: Whole | None = None

@@ -90,6 +90,8 @@ def test_bad_duration(daemon: FakeDaemon) -> None:
     assert "expected a duration" in refused(2, "wait", "1", "--timeout", "soon")
     for wrong in ("gpu", "=5s", "gpu=soon"):
         assert "expected" in refused(2, "submit", "heat", "--expect", wrong)
+    place = refused(2, "submit", "heat", "--expect", "gpi=5s")
+    assert "--expect: no resource or kind 'gpi' (did you mean gpu?); there are" in place
 
 
 # ---------------------------------------------------------------- no daemon

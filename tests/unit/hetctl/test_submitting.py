@@ -109,7 +109,7 @@ def test_a_batch_gives_its_tasks_needs(daemon: FakeDaemon, tmp_path: Path) -> No
         params = { seconds = { cpu = 1.0 } }
         cores = 2
         retries = 5
-        seconds = { gpu = 2.5, cpu0 = 9 }
+        seconds = { gpu = 2.5, cpu = 9 }
     """)
 
     document("batch", str(path))
@@ -120,13 +120,13 @@ def test_a_batch_gives_its_tasks_needs(daemon: FakeDaemon, tmp_path: Path) -> No
         for task in sent
     ] == [(-1, 3 << 29, 4096, 1800.0), (2, 0, 0, None)]
     assert [task.retries for task in sent] == [0, 5]
-    assert [task.seconds for task in sent] == [{}, {"gpu": 2.5, "cpu0": 9.0}]
+    assert [task.seconds for task in sent] == [{}, {"gpu": 2.5, "cpu": 9.0}]
 
 
 def test_options_say_what_a_task_needs(daemon: FakeDaemon) -> None:
     needs = (
         "--cores 3 --memory 512M --device-memory 1GiB --time 90s --retries 4 "
-        "--expect gpu=1m --expect cpu0=2.5s"
+        "--expect gpu=1m --expect gpu0=2.5s"
     )
 
     text("submit", "synthetic", "--set", 'seconds={"cpu": 1.0}', *needs.split())
@@ -135,7 +135,7 @@ def test_options_say_what_a_task_needs(daemon: FakeDaemon) -> None:
     assert (task.cores, task.memory_bytes) == (3, 512 << 20)
     assert (task.device_bytes, task.time_limit_s) == (1 << 30, 90.0)
     assert task.retries == 4
-    assert task.seconds == {"gpu": 60.0, "cpu0": 2.5}
+    assert task.seconds == {"gpu": 60.0, "gpu0": 2.5}
 
 
 def test_a_batch_gives_its_tasks_deadlines(daemon: FakeDaemon, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from hetctl.submission.programs import (
     program_options,
     read_script,
     resources_in,
+    unknown_place,
     variant_of,
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
@@ -619,7 +620,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         **dependencies(client, given["after"]),
         hold=given["hold"],
         resources=tuple(resources),
-        seconds=dict(given["expect"]),
+        seconds=_expected(client, dict(given["expect"])),
         strip=given.get("strip"),
         job=given["job"],
         deadline_s=given["deadline"],
@@ -637,6 +638,15 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
 def _time_limit(seconds: float | None) -> float | None:
     if seconds is not None and seconds <= 0:
         raise click.UsageError("--time: expected a duration above 0")
+    return seconds
+
+
+def _expected(client: Client, seconds: dict[str, float]) -> dict[str, float]:
+    """Refuse times of places that the node does not have."""
+    if not set(seconds) <= set(KINDS):
+        unknown = unknown_place([each.spec.name for each in client.devices()], seconds)
+        if unknown:
+            raise InputError(f"--expect: {unknown}")
     return seconds
 
 

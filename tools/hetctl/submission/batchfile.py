@@ -45,6 +45,7 @@ from hetctl.submission.programs import (
     check_pattern,
     current_umask,
     resources_in,
+    unknown_place,
 )
 from hetctl.submission.variants import combinations, filled, member
 from hetctl.units import beginning, parse_duration, parse_size
@@ -62,6 +63,7 @@ from libtask.documents import (
 from libtask.errors import InputError
 from libtask.inputs import TaskReference
 from libtask.messages import ResultInput, TaskSpec, renumbered
+from libtask.messages.base import ExpectedSeconds
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -137,7 +139,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_memory: int | str = 0
     time: float | str | None = None
     """Time for which each task may run: seconds, or a duration such as "30m"."""
-    seconds: dict[str, Annotated[float, Meta(ge=0, le=1e10)]] = {}
+    seconds: dict[str, ExpectedSeconds] = {}
     """Time that is expected of each task, by resource or kind."""
     retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] | None = None
     """Maximum number of times that each task is run again if it fails."""
@@ -446,7 +448,7 @@ class BatchFile:
             priority=entry.priority,
             hold=entry.hold,
             resources=tuple(self._resources(f"{where}.on", entry.on)),
-            seconds=entry.seconds,
+            seconds=self._expected(f"{where}.seconds", entry.seconds),
             strip=entry.strip,
             deadline_s=self._duration(f"{where}.deadline", entry.deadline),
             overrun=entry.overrun,
@@ -469,6 +471,14 @@ class BatchFile:
         except InputError as error:
             self._mistake(place, str(error))
             return []
+
+    def _expected(self, place: str, seconds: dict[str, float]) -> dict[str, float]:
+        """Note a place that the node does not have, if it is known what it has."""
+        if self._kinds is not None:
+            unknown = unknown_place(list(self._kinds), seconds)
+            if unknown:
+                self._mistake(place, unknown)
+        return seconds
 
     def _size(self, place: str, size: int | str) -> int:
         try:

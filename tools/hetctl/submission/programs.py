@@ -24,7 +24,7 @@ from libtask.commands.environment import packed
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError
 from libtask.origin import exported
-from libtask.wording import one_line
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -353,6 +353,16 @@ def resources_in(kinds: Mapping[str, str], words: Iterable[str]) -> list[str]:
             )
         found |= dict.fromkeys(alike)
     return list(found)
+
+
+def unknown_place(resources: Sequence[str], names: Iterable[str]) -> str:
+    """Return what is wrong with names of resources and kinds; empty: nothing."""
+    known = list(dict.fromkeys([*resources, *KINDS]))
+    for name in names:
+        if name not in known:
+            hint = suggestion(name, known)
+            return f"no resource or kind {name!r}{hint}; there are: {', '.join(known)}"
+    return ""
 
 
 def able_kinds(kinds: Mapping[str, str], resources: Iterable[str]) -> list[str]:

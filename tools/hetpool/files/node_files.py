@@ -25,7 +25,7 @@ from hetpool.messages import SnapshotFile
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from hetpool.files.content import ContentId
     from hetpool.jobs import InputFile, PoolJob
@@ -159,26 +159,23 @@ class NodeFiles:
         sources = [
             terms.sources[each] for each in file.sources if each in terms.sources
         ]
-        return await self._fetched(
+        fetching = self.intake.fetch(
             file.content, file.size, sources, terms.order, terms.cap
         )
+        return await self._recorded(file.content, file.size, fetching)
 
     async def keep(self, snapshot: SnapshotFile, source: str, order: int) -> Path:
         """Pull a snapshot, and keep it until `drop`."""
         sources = [source] if source else []
-        return await self._fetched(snapshot.content, snapshot.size, sources, order)
+        fetching = self.intake.fetch(snapshot.content, snapshot.size, sources, order)
+        return await self._recorded(snapshot.content, snapshot.size, fetching)
 
-    async def _fetched(
-        self,
-        content: str,
-        size: int,
-        sources: Sequence[str],
-        order: int,
-        cap: float | None = None,
+    async def _recorded(
+        self, content: str, size: int, fetching: Awaitable[Path]
     ) -> Path:
-        """Fetch a file by the intake, and record its transfer."""
+        """Wait for a file that the intake fetches, and record its transfer."""
         here, begun = content_id(content) in self.store, _now()
-        path = await self.intake.fetch(content, size, sources, order, cap)
+        path = await fetching
         if not here:
             self.pulled.append(TransferRecord(content, size, begun, _now()))
         return path
