@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 
 from hetctl.documents.schemas import schema_of
 from hetpool.setup.namespaces import obstacle
-from system.private_daemon import eventually
+from system.private_daemon import ROOM, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PATIENCE_S = 400.0
 
@@ -79,13 +82,14 @@ def namespaces() -> set[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_behind_a_demo_that_is_ended(
-    tmp_path: Path, number: signal.Signals
+    short_folder: Path, number: signal.Signals
 ) -> None:
-    before, named, folders = set(left_over()), namespaces(), demo_folders()
+    before, named = set(left_over()), namespaces()
     process = subprocess.Popen(
         [sys.executable, "-m", "hetctl", "pool", "demo"],
         stdout=subprocess.DEVNULL,
-        cwd=tmp_path,
+        cwd=short_folder,
+        env={**os.environ, "TMPDIR": str(short_folder)},
         start_new_session=True,
     )
     try:
@@ -102,14 +106,15 @@ def test_nothing_stays_behind_a_demo_that_is_ended(
     eventually(lambda: not new(before), "the end of its processes", PATIENCE_S)
     eventually(lambda: namespaces() <= named, "its namespaces' removal", PATIENCE_S)
     # its files are what nobody can remove for a program that is killed
-    left = demo_folders() - folders
+    left = list(short_folder.glob("hetpool-demo-*"))
     assert len(left) == (number == signal.SIGKILL)
-    for each in left:
-        shutil.rmtree(each)
 
 
-def demo_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("hetpool-demo-*"))
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder for temporary files whose path leaves room for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="hetd-", dir=ROOM) as made:
+        yield Path(made)
 
 
 def new(before: set[str]) -> set[str]:
