@@ -28,6 +28,7 @@ BENCHES = {
     "waiting": "a million waiting tasks: memory and decisions",
     "store": "100,000 waiting tasks: submitting, starting, listing, memory",
     "core": "decisions: microseconds an event",
+    "accelerators": "the applications in large sizes on CPU and accelerators",
     "estimates": "expected times of sizes never measured, against what they take",
     "graphs": "10,000 tasks with dependencies: submitting, decisions; chains of calls",
     "passing": "chains of calls that pass an array of 64 MiB on",

@@ -35,9 +35,13 @@ def run() -> list[dict[str, Any]]:
         for side in SIDES:
             for pair in pairs:
                 found = _move(client, side, pair)
-                emulated = any(devices[name].emulated for name in pair)
                 rows.append(
-                    {"between": " - ".join(pair), "emulated": emulated, **found}
+                    {
+                        "between": " - ".join(pair),
+                        "devices": [devices[name].device or name for name in pair],
+                        "emulated": any(devices[name].emulated for name in pair),
+                        **found,
+                    }
                 )
     return rows
 
