@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 TASKS: tuple[Task, ...] = (
     Heat(n=1024, steps=4096),
-    Heat(n=8192, steps=1024),
+    Heat(n=8192, steps=128),
     GaussianBlur(n=4096, sigma=8.0),
-    GaussianBlur(n=16384, sigma=8.0),
-    Markov(n=4096, stay=0.999, tolerance=1e-6, iterations=2000),
-    Markov(n=16384, stay=0.999, tolerance=1e-6, iterations=500),
-    Correlation(rows=20_000, columns=2_000),
-    Correlation(rows=20_000, columns=8_000),
+    GaussianBlur(n=12288, sigma=8.0),
+    Markov(n=2048, stay=0.999, tolerance=1e-6, iterations=1000),
+    Markov(n=8192, stay=0.999, tolerance=1e-6, iterations=200),
+    Correlation(rows=20_000, columns=1_000),
+    Correlation(rows=10_000, columns=4_000),
 )
 ROUNDS = 3
 PATIENCE_S = 600.0
@@ -57,6 +58,7 @@ def _rows(
     client: Client, devices: dict[str, DeviceInfo], task: Task
 ) -> list[dict[str, Any]]:
     """Run a task on every resource, first to warm up, then in turn."""
+    print(f"  {name_of(type(task))} {_parameters(task)}", file=sys.stderr)
     results = [_ran(client, task, name)[0] for name in devices]
     if not all(_alike(results[0], each) for each in results):
         raise AssertionError(f"resources differ in their results: {results}")

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1_000_000_000
 
+SHORT_WAIT = 16
+"""A wait for the device of less than this fraction of a strip's time is none: the host sets
+the pace."""
+
 
 class StopRequest(Enum):
     """A request of the checkpoint callback to stop the task."""
@@ -329,13 +333,14 @@ class Execution:
         checkpoint.drawn_iterations = 0
         mark = self.device.mark()
         if self._pipelined:
-            self._finish_in_flight()
+            self._finish_in_flight(iterations)
             self._in_flight = (mark, iterations)
             if checkpoint.complete:
                 self._finish_in_flight()
         else:
             mark()
-            self._account(iterations)
+            elapsed = self._account(iterations)
+            checkpoint.sizer.measured(iterations, elapsed)
         if checkpoint.complete:
             return None
         demand = self._watch(self._accounted_ns)
@@ -344,22 +349,43 @@ class Execution:
             self._accounted_ns = time.perf_counter_ns()
         return demand
 
-    def _finish_in_flight(self) -> None:
-        if self._in_flight is not None:
-            wait, iterations = self._in_flight
-            self._in_flight = None
-            wait()
-            self._account(iterations)
+    def _finish_in_flight(self, enqueued: int = 0) -> None:
+        """Wait for the strip in flight; size the next one, if another has been enqueued.
 
-    def _account(self, iterations: int) -> None:
-        """Account for a finished strip, timed from the end of the previous one."""
+        Args:
+            enqueued: iterations of the strip that was enqueued after it; 0: none was.
+                Where the wait is over at once, the time since the last strip is that of
+                enqueueing these: the device is faster than the host can enqueue, or its
+                queue was full and the host waited there. Taken for the time of the strip
+                in flight, it would make long strips and short ones alternate.
+
+        """
+        if self._in_flight is None:
+            return
+        wait, iterations = self._in_flight
+        self._in_flight = None
+        before = time.perf_counter_ns()
+        wait()
+        waited = time.perf_counter_ns() - before
+        elapsed = self._account(iterations)
+        if enqueued:
+            paced_by_host = waited * SHORT_WAIT < elapsed
+            timed = enqueued if paced_by_host else iterations
+            self.checkpoint.sizer.measured(timed, elapsed)
+
+    def _account(self, iterations: int) -> int:
+        """Account for a finished strip, timed from the end of the previous one.
+
+        Returns:
+            Its nanoseconds, without those of compilations.
+
+        """
         self.resume()
         now = time.perf_counter_ns()
         compiled = self._take_compiled_ns()
         elapsed = now - self._accounted_ns - compiled
         self._accounted_ns = now
         self.checkpoint.done += iterations
-        self.checkpoint.sizer.measured(iterations, elapsed)
         measures = self.measures
         measures.set_up += compiled / NANOSECONDS
         measures.compiling_ns += compiled
@@ -369,6 +395,7 @@ class Execution:
         measures.iterations += iterations
         measures.computing_ns += elapsed
         measures.last_strip_at_ns = self._epoch_ns + now
+        return elapsed
 
     def _stop(
         self, generator: Generator[None, None, None], demand: StopRequest

@@ -27,7 +27,7 @@ from unit.recorded_execution import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def test_runs_to_the_end() -> None:
@@ -233,6 +233,76 @@ def test_the_time_of_a_snapshot_counts_for_no_strip() -> None:
     elapsed = time.perf_counter_ns() - began
 
     assert driven.measures.computing_ns <= elapsed - 4 * 20_000_000
+
+
+# ---------------------------------------------------------------- sizes of strips
+
+
+class ClockedDevice(RecordingDevice):
+    """A pipelined device on a clock of its own, which computes what was enqueued in order.
+
+    Args:
+        enqueueing: nanoseconds in which the host enqueues an iteration.
+        computing: nanoseconds in which the device computes one.
+
+    """
+
+    def __init__(self, enqueueing: int, computing: int) -> None:
+        super().__init__(pipelined=True)
+        self.now = 0
+        self._enqueueing, self._computing = enqueueing, computing
+        self._free_at = 0
+
+    def clock(self) -> int:
+        return self.now
+
+    def enqueue(self, iterations: int) -> None:
+        began = self.now
+        self.now += self._enqueueing * iterations
+        # it begins with the first iteration, while the host enqueues the others
+        begin = max(self._free_at, began + self._enqueueing)
+        self._free_at = max(begin + self._computing * iterations, self.now)
+
+    def mark(self) -> Callable[[], None]:
+        done = self._free_at
+
+        def wait() -> None:
+            self.now = max(self.now, done)
+
+        return wait
+
+
+@pytest.mark.parametrize(
+    ("enqueueing", "computing"),
+    [(10, 10_000), (10_000, 10), (10_000, 9_000), (9_000, 10_000)],
+    ids=["slow device", "slow host", "host a little slower", "device a little slower"],
+)
+def test_strips_settle_at_the_target_interval(
+    monkeypatch: pytest.MonkeyPatch, enqueueing: int, computing: int
+) -> None:
+    """A real GPU may compute sooner than the host enqueues, or hold few commands."""
+    device = ClockedDevice(enqueueing, computing)
+    monkeypatch.setattr("libtask.worker.execution.time.perf_counter_ns", device.clock)
+    sizes: list[int] = []
+
+    def enqueueing_strips(task: Any, device: Any, checkpoint: Any) -> Iterator[None]:
+        for strip in checkpoint.strips():
+            sizes.append(len(strip))
+            device.enqueue(len(strip))
+            yield
+
+    interval = 50_000_000
+    total = 40 * interval // max(enqueueing, computing)
+    record = CheckpointRecord(0, total, {})
+    checkpoint = RunCheckpoint(record, StripSizer(interval))
+    driven = execution(enqueueing_strips, checkpoint, device=device)
+
+    assert driven.run() == Completed()
+
+    ideal = interval / max(enqueueing, computing)
+    settled = sizes[len(sizes) // 2 : -1]
+    assert len(settled) > 10
+    assert all(0.5 < size / ideal < 2 for size in settled), sizes
 
 
 # ---------------------------------------------------------------- wrong numbers
