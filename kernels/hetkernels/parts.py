@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from numba import get_num_threads
 
+from libtask.kept_threads import keep
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,7 +58,9 @@ class _Helper:
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[tuple[Do, int]] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="kernel part", daemon=True).start()
+        thread = threading.Thread(target=self._serve, name="kernel part", daemon=True)
+        keep(thread)
+        thread.start()
 
     def begin(self, do: Do, part: int) -> None:
         self._given.put((do, part))

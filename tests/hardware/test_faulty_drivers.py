@@ -40,7 +40,7 @@ def test_at_least_one_driver_passes_for_each_kind() -> None:
 def test_another_driver_takes_the_place_of_one_that_fails(
     fault: str, faulty: FaultyDrivers
 ) -> None:
-    base = driver_of(offered("gpu"))
+    base = driver_of(offered("gpu", emulated=True))
     broken = faulty.make(base.driver, fault)
 
     gpu, fpga = discover_devices(libraries=[broken, base.driver])
@@ -53,7 +53,7 @@ def test_another_driver_takes_the_place_of_one_that_fails(
 
 
 def test_a_good_driver_of_this_making_passes(faulty: FaultyDrivers) -> None:
-    base = driver_of(offered("gpu"))
+    base = driver_of(offered("gpu", emulated=True))
 
     gpu, _ = discover_devices(libraries=[faulty.make(base.driver, "good")])
 
@@ -63,7 +63,7 @@ def test_a_good_driver_of_this_making_passes(faulty: FaultyDrivers) -> None:
 def test_a_driver_that_aborts_as_it_is_loaded_is_left_out(
     faulty: FaultyDrivers,
 ) -> None:
-    base = driver_of(offered("gpu"))
+    base = driver_of(offered("gpu", emulated=True))
     broken = faulty.make(base.driver, "load-aborts")
 
     gpu, _ = discover_devices(libraries=[broken, base.driver])
@@ -75,7 +75,7 @@ def test_a_driver_that_aborts_as_it_is_loaded_is_left_out(
 def test_a_compiler_that_hangs_is_ended(
     faulty: FaultyDrivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = driver_of(offered("gpu"))
+    base = driver_of(offered("gpu", emulated=True))
     broken = faulty.make(base.driver, "build-hangs")
     monkeypatch.setattr(discovery, "DRIVER_S", 8.0)
 
@@ -85,7 +85,7 @@ def test_a_compiler_that_hangs_is_ended(
 
 
 def test_without_a_driver_that_passes_each_says_why(faulty: FaultyDrivers) -> None:
-    base = driver_of(offered("gpu"))
+    base = driver_of(offered("gpu", emulated=True))
     emulator = driver_of(offered("fpga"))
     threads = faulty.make(base.driver, "build-fails")
     pipeline = faulty.make(emulator.driver, "build-aborts", EMULATOR, "Emulator")

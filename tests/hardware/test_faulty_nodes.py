@@ -108,7 +108,7 @@ def test_the_demo_completes_with_drivers_that_fail(
 ) -> None:
     pytest.importorskip("sklearn", reason="the demo's inputs come with scikit-learn")
     faults = FAULTS[failing]
-    gpu, fpga = driver_of(offered("gpu")), driver_of(offered("fpga"))
+    gpu, fpga = driver_of(offered("gpu", emulated=True)), driver_of(offered("fpga"))
     faulty = FaultyDrivers(tmp_path)
     libraries = [fpga.driver]
     if "gpu" in faults:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 
+from libtask.kept_threads import stray_threads
 from libtask.processes import end_children, has_children
 
 PATIENCE_S = 2.0
@@ -30,7 +30,7 @@ class TaskCleanup:
 
         """
         replaced = signal.getsignal(signal.SIGTERM) is not self._on_terminate
-        return self._kill_children() and not replaced and not _threads()
+        return self._kill_children() and not replaced and not stray_threads()
 
     def _kill_children(self) -> bool:
         # A single system call if there are none, which is the usual case.
@@ -40,9 +40,3 @@ class TaskCleanup:
         if not ended:
             sys.stderr.write("libtask: processes that the task started do not exit\n")
         return ended
-
-
-def _threads() -> list[threading.Thread]:
-    """List the other Python threads; threads of native libraries are kept for reuse."""
-    own = threading.current_thread()
-    return [thread for thread in threading.enumerate() if thread is not own]

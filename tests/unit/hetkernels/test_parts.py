@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetkernels.parts import share, span
+from libtask.kept_threads import stray_threads
 
 
 def test_every_part_is_done_once_by_a_thread_of_its_own() -> None:
@@ -26,6 +27,13 @@ def test_every_part_is_done_once_by_a_thread_of_its_own() -> None:
     assert sorted(part for part, _ in done) == [0, 1, 2]
     assert len({thread for _, thread in done}) == 3
     assert (0, threading.get_ident()) in done
+
+
+def test_the_helpers_are_kept_from_one_task_to_the_next() -> None:
+    before = set(stray_threads())
+    share(lambda _part: None, 3)
+
+    assert set(stray_threads()) <= before
 
 
 def test_one_part_needs_no_other_thread() -> None:
