@@ -229,11 +229,12 @@ def heat_cpu(task: Heat, device: Device, checkpoint: Checkpoint) -> Iterator[Non
 @Heat.on("gpu")
 def heat_gpu(task: Heat, device: Device, checkpoint: Checkpoint) -> Iterator[None]:
     """Step in tiles, several steps a launch."""
-    from hetkernels.heat.opencl import GPU_STEPS, gpu_steps
+    from hetkernels.heat.opencl import gpu_depth, gpu_steps
 
+    depth = gpu_depth(device, task.plate)
     with device.resident(task.grid) as (grid,), device.scratch(task.grid) as (other,):
-        for strip in checkpoint.strips(2 * GPU_STEPS):
-            gpu_steps(device, grid, other, task.plate, len(strip))
+        for strip in checkpoint.strips(2 * depth):
+            gpu_steps(device, (grid, other), task.plate, len(strip), depth)
             yield
 
 

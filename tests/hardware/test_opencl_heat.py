@@ -11,6 +11,7 @@ import pytest
 from hardware.kernel_cases import heat_task
 from hardware.stretches import CPU, advance
 from hetapps.heat import Heat
+from hetkernels.heat import opencl
 from hetkernels.heat.reference import heat_reference
 from libtask.messages import DeviceSpec
 
@@ -55,6 +56,22 @@ def test_strips_of_any_length_leave_the_result_in_the_grid(
     expected = on_cpu(task)
 
     advance(task, spec, 0, steps, steps)
+
+    np.testing.assert_array_equal(task.grid, expected)
+
+
+@edges
+@pytest.mark.parametrize("depth", [4, 8, 16])
+def test_launches_of_any_depth_give_the_same_bits(
+    emulated_gpu: DeviceSpec, edges: str, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small grid on a real GPU takes more steps a launch."""
+    monkeypatch.setattr(opencl, "gpu_depth", lambda _device, _plate: depth)
+    task = heat_task(130, 75, edges, steps=50)
+    expected = on_cpu(task)
+
+    advance(task, emulated_gpu, 0, 32, 32)
+    advance(task, emulated_gpu, 32, 50, 18)
 
     np.testing.assert_array_equal(task.grid, expected)
 

@@ -225,9 +225,10 @@ class PrivateDaemon(DaemonProcess):
         return [] if status == 0 else [f"hetd ended with status {status}"]
 
     def _knows_its_launcher(self) -> bool:
-        return not launcher_processes(self.socket) or bool(
-            self.connect().welcome.launcher
-        )
+        if not launcher_processes(self.socket):
+            return True
+        with Client(self.socket) as client:  # it is told as a client comes
+            return bool(client.welcome.launcher)
 
     def _let_surplus_launcher_leave(self) -> None:
         """Where two were started at once, the second leaves when it is told of the first.

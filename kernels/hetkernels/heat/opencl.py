@@ -23,6 +23,11 @@ TILE = 64
 CELLS = 16
 GPU_STEPS = 4
 """Steps a GPU launch; the border of 4 leaves 77 % of a tile's work useful."""
+DEEPER_STEPS = (16, 8)
+"""The same for grids whose groups run all at once: a launch costs more than the work of
+wider borders there."""
+GROUPS_OF_UNIT = 8
+"""Groups of 256 work-items that a compute unit runs at once: 2048 of them."""
 
 VECTOR = 8
 FPGA_STEPS = 8
@@ -31,21 +36,47 @@ BLOCK = 130
 """Vectors in a line buffer: blocks of 128 x 8 columns and a vector on each side."""
 
 
-def gpu_steps(device: Any, grid: Any, scratch: Any, plate: Plate, steps: int) -> None:
-    """Enqueue `steps` time steps of the buffer `grid`; `scratch` is as large.
+def gpu_depth(device: Any, plate: Plate) -> int:
+    """Return the steps of a launch for a grid on a GPU."""
+    if device.spec.emulated:  # computes on few cores, to which wide borders cost much
+        return GPU_STEPS
+    at_once = GROUPS_OF_UNIT * device.context.devices[0].max_compute_units
+    for depth in DEEPER_STEPS:
+        across, down = _groups(plate, depth)
+        if across * down <= at_once:
+            return depth
+    return GPU_STEPS
+
+
+def gpu_steps(
+    device: Any, buffers: tuple[Any, Any], plate: Plate, steps: int, depth: int
+) -> None:
+    """Enqueue `steps` time steps of the first buffer; the second one is as large.
+
+    Args:
+        device: an OpenCL device.
+        buffers: of the grid, and for every second launch.
+        plate: what both hold.
+        steps: time steps.
+        depth: of them in one launch (`gpu_depth`); below half of TILE.
 
     Raises:
         ProgramError: more rows or columns than the kernel can count.
 
     """
     check_sides(plate.rows, plate.columns)
-    defines = {"TILE": TILE, "CELLS": CELLS, "HALO": GPU_STEPS}
+    defines = {"TILE": TILE, "CELLS": CELLS, "HALO": depth}
     kernel = device.kernel("hetkernels.heat", "gpu.cl", "heat_steps", **defines)
-    inner = TILE - 2 * GPU_STEPS
-    groups = (-(-plate.columns // inner), -(-plate.rows // inner))
+    across, down = _groups(plate, depth)
     local = (TILE, TILE // CELLS)
-    shape = ((groups[0] * local[0], groups[1] * local[1]), local)
-    _launch(device, (kernel, *shape), (grid, scratch), plate, passes(steps, GPU_STEPS))
+    shape = ((across * local[0], down * local[1]), local)
+    _launch(device, (kernel, *shape), buffers, plate, passes(steps, depth))
+
+
+def _groups(plate: Plate, depth: int) -> tuple[int, int]:
+    """Return the groups across and down; each computes a tile without its border."""
+    inner = TILE - 2 * depth
+    return -(-plate.columns // inner), -(-plate.rows // inner)
 
 
 def fpga_steps(device: Any, grid: Any, scratch: Any, plate: Plate, steps: int) -> None:

@@ -30,7 +30,7 @@ REST: Any = ((None, None), range(1))
 CALLS: dict[str, Callable[[], None]] = {
     "blur, GPU": partial(blur.gpu_rows, DEVICE, NOTHING, PICTURE, range(1)),
     "blur, FPGA": partial(blur.fpga_rows, DEVICE, NOTHING, PICTURE, range(1)),
-    "heat, GPU": partial(heat.gpu_steps, DEVICE, None, None, PLATE, 1),
+    "heat, GPU": partial(heat.gpu_steps, DEVICE, (None, None), PLATE, 1, 4),
     "heat, FPGA": partial(heat.fpga_steps, DEVICE, None, None, PLATE, 1),
     "correlation, GPU": partial(correlation.multiply_gpu, DEVICE, TABLE, *REST),
     "correlation, FPGA": partial(correlation.multiply_fpga, DEVICE, TABLE, *REST),
