@@ -1,7 +1,7 @@
-"""Threads that a worker keeps from one task to the next: helpers of kernels, idle in between.
+"""Threads that a worker keeps between tasks: the idle helpers of kernels.
 
 A worker whose task leaves another Python thread behind exits, as nobody knows what that
-thread does. Starting a worker anew takes half a second where it loads compiled kernels.
+thread does. A new worker takes half a second to load compiled kernels.
 """
 
 from __future__ import annotations

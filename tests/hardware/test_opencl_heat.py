@@ -78,10 +78,11 @@ def test_launches_of_any_depth_give_the_same_bits(
 
 @edges
 def test_moves_in_the_middle_change_nothing(spec: DeviceSpec, edges: str) -> None:
-    task = heat_task(61, 75, edges, steps=96)
+    task = heat_task(61, 75, edges, steps=128)
     expected = on_cpu(task)
 
-    for index, (start, stop) in enumerate(pairwise([0, 16, 32, 64, 96])):
+    # multiples of the strips of all kinds
+    for index, (start, stop) in enumerate(pairwise([0, 32, 64, 96, 128])):
         advance(task, (CPU, spec)[index % 2], start, stop, 16)
 
     np.testing.assert_array_equal(task.grid, expected)

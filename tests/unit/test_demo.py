@@ -434,6 +434,25 @@ def test_a_resource_that_computed_nothing_fails_the_demo() -> None:
     ]
 
 
+def test_an_emulated_resource_may_idle_beside_a_real_accelerator() -> None:
+    card = DeviceInfo(DeviceSpec("gpu1", "gpu", "opencl", "NVIDIA CUDA"), 1)
+    segments = [COMPUTED.segments[2], Segment("gpu1", 104.0, 106.0, strips=1)]
+    elsewhere = msgspec.structs.replace(COMPUTED, segments=segments)
+    failed = msgspec.structs.replace(
+        COMPUTED, segments=[COMPUTED.segments[0], *segments]
+    )
+    devices = [*DEVICES, card]
+    names = Names(devices)
+
+    assert shortcomings(devices, [Outcome(elsewhere, GOOD)], names) == []
+    assert shortcomings(devices, [Outcome(failed, GOOD)], names) == [
+        "gpu0 (emulated) computed nothing: gpu0: a.cl does not compile"
+    ]
+    assert shortcomings(devices, [Outcome(COMPUTED, GOOD)], names) == [
+        "gpu1 computed nothing: no task was given to it"
+    ]
+
+
 def test_a_wrong_result_fails_the_demo() -> None:
     wrong = Outcome(COMPUTED, Verdict(2.0, 1.0))
 

@@ -3,7 +3,8 @@
 Says what the machine is and which driver emulates what, starts a daemon of its own,
 moves a first task by hand, measures the applications, runs a mixed batch under the daemon's default policy, checks
 every result, says what migration was worth, and draws what ran where. It succeeds only if
-every resource that is in use computed something, and all results are right.
+every resource that is in use computed something (an emulated one may idle beside a real card),
+and all results are right.
 """
 
 from __future__ import annotations

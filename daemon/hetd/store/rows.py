@@ -33,8 +33,8 @@ INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (owner)
 DO UPDATE SET tasks = tasks + excluded.tasks, keys = keys + excluded.keys
 """
 DROP_MEASURERS = """
-DELETE FROM measurers WHERE type = ?1
-AND NOT EXISTS (SELECT 1 FROM samples WHERE type = ?1)
+DELETE FROM measurers WHERE type = ?
+AND NOT EXISTS (SELECT 1 FROM samples WHERE samples.type = measurers.type)
 """
 KEEP_LAST_ID = """
 INSERT INTO meta SELECT 'last_id', max(id) FROM tasks WHERE true
