@@ -33,7 +33,11 @@ __kernel void next(__global const long *old, __global long *new) {
 
 @pytest.fixture(
     scope="module",
-    params=["pocl", pytest.param("fpga_emulator", marks=pytest.mark.fpga)],
+    params=[
+        "pocl",
+        pytest.param("fpga_emulator", marks=pytest.mark.fpga),
+        pytest.param("gpu", marks=pytest.mark.gpu),
+    ],
 )
 def opened(request: pytest.FixtureRequest) -> Iterator[OpenCLDevice]:
     spec: DeviceSpec = request.getfixturevalue(request.param)
