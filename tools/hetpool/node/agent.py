@@ -23,6 +23,7 @@ from hetpool.files.node_files import by_engine
 from hetpool.jobs import JobId, JobStatus, PoolJob, PoolNode
 from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
+from hetpool.node.gathered import GatheredCalls, GatheredEnds
 from hetpool.node.tasks import MOST_RECENT, MOVED, status_of, was_given_up
 from hetpool.outcomes import JobOutcome, refused
 from libtask.errors import DaemonUnreachableError, HetError, InputError
@@ -134,6 +135,8 @@ class Agent:
         self._joined = asyncio.Event()
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="hetd")
+        self._shortly = GatheredCalls(self._threads)
+        self._ends = GatheredEnds()
         engine.answer("estimate", self._on_estimate)
         engine.answer("list", self._on_list)
         engine.answer("cancel", self._on_cancel)
@@ -298,7 +301,7 @@ class Agent:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
         found = self._found.get(one.job.id)
         if found is not None and found.generation == one.terms.generation:
-            one.submitting = self._started(tasks.find, found.id, one.job)
+            one.submitting = self._shortly(tasks.find, found.id, one.job)
         else:
             places = await self._places(one)
             snapshot = await self._snapshot(one.terms)
@@ -306,14 +309,19 @@ class Agent:
             reason = one.cancelled or one.terms.cancelled
             if reason:
                 return JobOutcome("cancelled", self.node.name, text=reason)
-            one.submitting = self._started(
-                tasks.submit, one.job, places, one.terms, snapshot
+            submit = partial(tasks.submit, one.job, places, one.terms, snapshot)
+            # a command's folder is laid out, a snapshot is copied
+            takes_long = one.job.is_command or snapshot is not None
+            one.submitting = (
+                asyncio.ensure_future(self._hetd(submit))
+                if takes_long
+                else self._shortly(submit)
             )
         one.handle = await one.submitting
         if one.cancelled:  # meanwhile
             await self._hetd(tasks.cancel, [one.handle.id], one.cancelled)
-        await asyncio.wrap_future(one.handle.ended)
-        outcome = await self._hetd(tasks.outcome, self.node.name, one.handle)
+        await self._ends.of(one.handle.ended)
+        outcome = await self._shortly(tasks.outcome, self.node.name, one.handle)
         if was_given_up(outcome) and not one.cancelled:
             self._given_up[one.job.id] = one.terms.generation
             raise LeftError
@@ -405,7 +413,7 @@ class Agent:
         if tasks is None:
             return encode(m.JobEstimates(tuple({} for _ in wanted.jobs)))
         found = await asyncio.gather(
-            *(self._hetd(tasks.estimate, job) for job in wanted.jobs),
+            *(self._shortly(tasks.estimate, job) for job in wanted.jobs),
             return_exceptions=True,
         )
         # hetd's refusal comes at the submit, with its reason
@@ -562,13 +570,9 @@ class Agent:
         return decode(kind, await self._engine.ask(name, encode(message)))
 
     async def _hetd(self, call: Callable[..., Returned], *arguments: Any) -> Returned:
-        return await self._started(call, *arguments)
-
-    def _started(
-        self, call: Callable[..., Returned], *arguments: Any
-    ) -> asyncio.Future[Returned]:
+        """Make a call that may take long, in a thread of its own."""
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads, call, *arguments)
+        return await loop.run_in_executor(self._threads, call, *arguments)
 
 
 def _status(one: NodeJob, node: str) -> JobStatus:
