@@ -34,6 +34,8 @@ RACY_NS = 50_000_000
 SUFFIXES = (".py", ".so")
 """Ends of the names of modules, beside folders."""
 CACHE = "__pycache__"
+SITE = ("site-packages", "dist-packages")
+"""Names of folders of installed packages."""
 CALL = "call"
 """Application of functions, which, like classes by value, may refer to modules of the same
 names as those of others."""
@@ -138,6 +140,8 @@ def _libraries() -> tuple[str, ...]:
     places = {sysconfig.get_path(name) for name in names}
     own = str(Path(__file__).parents[2])
     found = {*places, *site.getsitepackages(), site.getusersitepackages(), own}
+    # of other environments, which `.pth` files and PYTHONPATH add
+    found |= {entry for entry in sys.path if Path(entry).name in SITE}
     return tuple(f"{place}/" for place in found)
 
 

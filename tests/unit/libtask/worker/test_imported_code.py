@@ -125,3 +125,17 @@ def test_libraries_are_not_looked_at() -> None:
     code.find_spec("json", None)
 
     assert (code._files, code._folders) == ({}, {})
+
+
+def test_packages_of_another_environment_are_libraries_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "of_another_environment.py").write_text("")
+    monkeypatch.syspath_prepend(str(installed))
+    code = ImportedCode()
+
+    code.find_spec("of_another_environment", None)
+
+    assert (code._files, code._folders) == ({}, {})
