@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetpool import messages as m
+from hetpool.broker.broker import FIRST_WINDOW_S
 from hetpool.broker.racks import WHOLE, RackPlanner, racks_of
 from hetpool.jobs import InputFile, NodeSlot, PoolJob, PoolNode, PoolPlan
 from hetpool.placing import Commitments
@@ -17,6 +18,7 @@ from hetpool.setup.settings import BrokerSettings
 from hetsched.planning.batch.planners import make_planner
 from libtask.errors import InputError, NotFoundError
 from unit.hetpool.fake_engine import FakePool, a_job, a_node
+from unit.hetpool.jumping_loop import run as in_jumping_time
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -60,6 +62,27 @@ def test_jobs_are_spread_and_only_their_nodes_may_run_them() -> None:
         assert not (await pool.claim(other(there), a_job(1))).owned
 
     run(story())
+
+
+def test_a_single_job_does_not_wait_for_others_and_later_ones_are_gathered() -> None:
+    async def story() -> None:
+        pool = await a_pool(window_s=10.0)
+        slept = asyncio.get_running_loop().time
+
+        await pool.place(a_job(1))
+        first = slept()
+        pool.now += 1.0
+        await asyncio.gather(pool.place(a_job(2)), pool.place(a_job(3)))
+        second = slept()
+        pool.now += 60.0
+        await pool.place(a_job(4))
+
+        last = slept()
+        assert first == pytest.approx(FIRST_WINDOW_S, abs=0.1)
+        assert second - first == pytest.approx(9.0, abs=0.1)
+        assert last - second == pytest.approx(FIRST_WINDOW_S, abs=0.1)
+
+    in_jumping_time(story())
 
 
 def test_a_job_that_is_placed_again_stays_where_it_is() -> None:

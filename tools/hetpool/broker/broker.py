@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,9 @@ PARK_S = 600.0
 """Seconds for a node to save a job: a strip may take a minute, and states are large."""
 LOOK_S = 1.0
 """Seconds between two looks at what is due."""
+FIRST_WINDOW_S = 0.005
+"""Seconds for which jobs are gathered if none came lately: clients that begin together are
+planned together, and a single job does not wait for others that do not come."""
 
 log = logging.getLogger("hetpool")
 
@@ -89,6 +93,8 @@ class Broker:
             self.ledger, self._ask, self._planned, self._mover, clock
         )
         self._requests: list[BatchRequest] = []
+        self._closed = -math.inf
+        """When the last window closed."""
         self._planning_now = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         for name, handler in self._handlers().items():
@@ -212,14 +218,17 @@ class Broker:
         return not (young and job.id in wanted.held_by)
 
     async def _in_batch(self, request: BatchRequest) -> PoolPlan:
-        """Plan together with what arrives within the window."""
+        """Plan together with what arrives within the window, which is short at first."""
         self._requests.append(request)
         if len(self._requests) == 1:
             self._spawn(self._close_window())
         return await request.plan
 
     async def _close_window(self) -> None:
-        await asyncio.sleep(self.settings.window_s)
+        window = self.settings.window_s
+        left = self._closed + window - self._clock()
+        await asyncio.sleep(max(left, min(FIRST_WINDOW_S, window)))
+        self._closed = self._clock()
         requests, self._requests = self._requests, []
         by_planner: dict[str, list[BatchRequest]] = {}
         for each in requests:

@@ -38,7 +38,7 @@ class BrokerSettings:
     Attributes:
         planner: name of the planner of batches.
         share: share of the measured rate of a link that plans use.
-        window_s: seconds for which jobs are gathered into a batch.
+        window_s: seconds for which jobs are gathered into a batch, where others came lately.
         lease_s: seconds without the scheduler after which a node holds the pool's jobs.
         replace_s: seconds after the loss of a node after which its jobs run elsewhere.
         group_s: jobs that are expected to be shorter travel in groups.
