@@ -198,7 +198,7 @@ def test_a_plan_alone_changes_nothing() -> None:
     run(story())
 
 
-def test_what_no_client_started_is_forgotten() -> None:
+def test_what_no_client_started_makes_room() -> None:
     async def story() -> None:
         pool = await a_pool()
         await pool.place(JOB)
@@ -207,6 +207,39 @@ def test_what_no_client_started_is_forgotten() -> None:
         await pool.look(after=100.0)
 
         assert not pool.broker.ledger.placed
+        assert not pool.broker.ledger.errands
+
+    run(story())
+
+
+def test_a_client_that_was_suspended_starts_its_job_late() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        node = (await pool.place(JOB))[JOB.id]
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+
+        assert not (await pool.claim(other(node), JOB)).owned
+        assert (await pool.claim(node, JOB)).owned
+        assert pool.broker.ledger.errands == {JOB.id: [JOB.id]}
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+        assert not (await pool.claim(node, JOB)).owned
+
+    run(story())
+
+
+def test_a_job_that_was_set_aside_may_be_placed_anew() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+        pool.lose("n1")
+        await pool.join(a_node("n2"))
+
+        assert await pool.place(JOB) == {JOB.id: "n2"}
+        assert not (await pool.claim("n1", JOB)).owned
+        assert not pool.broker.ledger.unstarted
 
     run(story())
 

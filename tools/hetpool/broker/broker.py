@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 
 UNSTARTED_S = 60.0
-"""A placed job that its client has not started after this time is forgotten."""
+"""A placed job that its client has not started after this time counts no more."""
 PARK_S = 600.0
 """Seconds for a node to save a job: a strip may take a minute, and states are large."""
 LOOK_S = 1.0
@@ -145,7 +145,7 @@ class Broker:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Place the jobs of lost nodes elsewhere, and forget what no client started."""
+        """Place the jobs of lost nodes elsewhere, and set aside what no client started."""
         now = self._clock()
         for name, since in list(self.ledger.lost_at.items()):
             if now - since >= self.settings.replace_s:
@@ -154,7 +154,7 @@ class Broker:
             placed = self.ledger.placed[jobs[0]]
             old = now - placed.planned_at > UNSTARTED_S
             if old and not self._engine.knows(key):
-                self.ledger.forget(key)
+                self.ledger.set_aside(key)
         await self._cancel_again()
         for placed in list(self._copier.due()):
             self._spawn(self._copier.copy(placed))
@@ -332,6 +332,8 @@ class Broker:
         self.ledger.set_rate(claim.node, claim.rate)
         for job in claim.given_up:
             self.ledger.begin_again(job, claim.node, self._clock())
+        for name in claim.ids:
+            self.ledger.recall(name, claim.node, self._clock())
         node = self.ledger.nodes.get(claim.node)
         # a measured rate is not a cap: what a cap holds back is never measured
         rate = node.ingress if node is not None else None

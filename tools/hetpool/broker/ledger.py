@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hetpool.messages import Join
 
 MOST_KNOWN = 100_000
-"""Reported jobs that no client has claimed, and jobs that nobody waits for any longer."""
+"""Reported jobs that no client has claimed, jobs that were not started, and jobs that nobody
+waits for any longer."""
 LEAST_SHARE = 0.1
 """A job that should have ended is expected to take this share of its time still."""
 
@@ -77,6 +78,8 @@ class Ledger:
         lost_at: when a node that is absent was lost.
         placed: by job; `errands`: jobs by the key of their errand.
         known: reports of nodes about jobs that no client has claimed since the start.
+        unstarted: jobs that were placed and that their client has not started in time; a
+            client that was suspended starts them late.
         forgotten: jobs that nobody waits for any longer; a node that was lost may still have one.
         order: of the next job.
 
@@ -87,6 +90,7 @@ class Ledger:
     placed: dict[str, PlacedJob] = field(default_factory=dict)
     errands: dict[str, list[str]] = field(default_factory=dict)
     known: dict[str, tuple[str, int]] = field(default_factory=dict)
+    unstarted: dict[str, PlacedJob] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     order: int = 0
 
@@ -165,6 +169,7 @@ class Ledger:
         for entry in entries:
             self.placed[entry.job] = PlacedJob(by_id[entry.job], entry, now)
             self.forgotten.pop(entry.job, None)
+            self.unstarted.pop(entry.job, None)
             self.errands.setdefault(entry.errand, []).append(entry.job)
             self.order = max(self.order, entry.order + 1)
 
@@ -186,6 +191,22 @@ class Ledger:
             return
         if (placed.node, placed.generation) == (node, job.generation):
             self.place_again(placed.entry, now, 0)
+
+    def set_aside(self, errand: str) -> None:
+        """Make room for others where an errand was placed that its client has not started."""
+        for job in self.errands.pop(errand, ()):
+            self.unstarted[job] = self.placed.pop(job)
+        while len(self.unstarted) > MOST_KNOWN:
+            del self.unstarted[next(iter(self.unstarted))]
+
+    def recall(self, job: str, node: str, now: float) -> None:
+        """Enter a job again that was set aside, if its node has it by now."""
+        placed = self.unstarted.get(job)
+        if placed is None or placed.node != node:
+            return
+        self.placed[job] = self.unstarted.pop(job)
+        placed.planned_at = now
+        self.errands.setdefault(placed.entry.errand, []).append(job)
 
     def forget(self, errand: str) -> None:
         """Remove the jobs of an errand that nobody waits for any longer."""
