@@ -291,6 +291,15 @@ def _judge_the_end(seen: dict[str, Any]) -> None:
     assert "/app.slice/hetd-launcher.service" in seen["user_launcher"]
     assert (seen["user_devices"], seen["user_hetd"]) == (0, "active")
 
+    # and a pool of this user
+    assert seen["pool_up"] == [0, ""]
+    assert seen["pool_units"] == ["active", "active"]
+    assert seen["pool_task"] == [0, ""]
+    assert seen["pool_back"] == [True, True]
+    assert seen["pool_task_after"] == [0, ""]
+    assert seen["pool_down"] == 0
+    assert seen["pool_units_after"] == ["inactive", "inactive"]
+
 
 def _ran_on(*tasks: dict[str, Any]) -> None:
     """One stretch of one task, which goes on and on."""

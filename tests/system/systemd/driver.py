@@ -36,6 +36,7 @@ MAL = 4005
 CONFIG = Path("/etc/hetd/hetd.toml")
 SOCKET = Path("/run/hetd/hetd.sock")
 SEEN = Path("/out/seen.json")
+POOL = ("hetpool-scheduler.service", "hetpool-node.service")
 seen: dict[str, Any] = {}
 
 
@@ -281,9 +282,13 @@ def discover() -> None:
     run("systemctl", "stop", "hetd.socket", "hetd.service")
 
 
+def run_as_ben(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the session of a user."""
+    return run("env", "XDG_RUNTIME_DIR=/run/user/4002", *words, user="ben")
+
+
 def systemctl_of_ben(*words: str) -> subprocess.CompletedProcess[str]:
-    runtime = "XDG_RUNTIME_DIR=/run/user/4002"
-    return run("env", runtime, "systemctl", "--user", *words, user="ben")
+    return run_as_ben("systemctl", "--user", *words)
 
 
 def serve_one() -> None:
@@ -299,6 +304,43 @@ def serve_one() -> None:
     seen["user_devices"] = hetctl("ben", "devices", *own)["status"]
     shown = systemctl_of_ben("show", "--value", "-p", "ActiveState", "hetd.service")
     seen["user_hetd"] = shown.stdout.strip()
+
+
+def serve_pool() -> None:
+    """Use the units of a pool, beside the daemon of its user; kill what they run."""
+    up = run_as_ben("hetctl", "pool", "up")
+    seen["pool_up"] = [up.returncode, up.stderr]
+    seen["pool_units"] = states_of_pool()
+    seen["pool_task"] = submitted_to_pool()
+    seen["pool_back"] = [killed_unit_is_back(unit) for unit in POOL]
+    seen["pool_task_after"] = submitted_to_pool()
+    seen["pool_down"] = run_as_ben("hetctl", "pool", "down").returncode
+    seen["pool_units_after"] = states_of_pool()
+
+
+def states_of_pool() -> list[str]:
+    return systemctl_of_ben("is-active", *POOL).stdout.split()
+
+
+def submitted_to_pool() -> list[Any]:
+    words = ("--timeout", "60", "--", "true")
+    done = run_as_ben("hetctl", "pool", "submit", "--wait", *words)
+    return [done.returncode, done.stderr]
+
+
+def killed_unit_is_back(unit: str) -> bool:
+    """Kill the process of a unit; return whether systemd has started another one."""
+    before = pid_of_ben(unit)
+    os.kill(before, signal.SIGKILL)
+    until(lambda: pid_of_ben(unit) not in (0, before), f"{unit} to be back")
+    return True
+
+
+def pid_of_ben(unit: str) -> int:
+    return int(systemctl_of_ben("show", "--value", "-p", "MainPID", unit).stdout or 0)
+
+
+def end_one() -> None:
     systemctl_of_ben("stop", "hetd.socket", "hetd.service", "hetd-launcher.service")
 
 
@@ -318,6 +360,8 @@ if __name__ == "__main__":
             stop,
             discover,
             serve_one,
+            serve_pool,
+            end_one,
         ):
             part()
     except Exception as error:  # noqa: BLE001  whatever it is, the test outside tells it

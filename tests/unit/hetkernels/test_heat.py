@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetkernels.heat import cpu
+from hetkernels.heat.opencl import gpu_depth
 from hetkernels.heat.plate import Plate, passes
 from hetkernels.heat.reference import heat_reference
 
@@ -102,3 +104,26 @@ def test_passes_are_even_in_number_and_add_up(steps: int, deepest: int) -> None:
     assert sum(depths) == steps
     assert all(1 <= depth <= deepest for depth in depths)
     assert len(depths) % 2 == 0 or steps == 1
+
+
+@pytest.mark.parametrize(
+    ("side", "emulated", "depth"),
+    [
+        (256, False, 16),
+        (1024, False, 16),
+        (2048, False, 8),
+        (4096, False, 4),
+        (8192, False, 4),
+        (256, True, 4),
+    ],
+)
+def test_a_launch_has_more_steps_where_a_grid_is_small_for_a_gpu(
+    side: int, depth: int, *, emulated: bool
+) -> None:
+    card = SimpleNamespace(max_compute_units=132)
+    device = SimpleNamespace(
+        spec=SimpleNamespace(emulated=emulated),
+        context=SimpleNamespace(devices=[card]),
+    )
+
+    assert gpu_depth(device, Plate(side, side, 0.2, insulated=True)) == depth
