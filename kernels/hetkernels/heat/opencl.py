@@ -44,7 +44,7 @@ def gpu_depth(device: Any, plate: Plate) -> int:
     """
     if device.spec.emulated:  # computes on few cores, to which wide borders cost much
         return GPU_STEPS[0]
-    at_once = GROUPS_OF_UNIT * device.context.devices[0].max_compute_units
+    at_once: int = GROUPS_OF_UNIT * device.context.devices[0].max_compute_units
 
     def seconds_of_step(depth: int) -> float:
         across, down = _groups(plate, depth)
