@@ -313,7 +313,8 @@ def serve_pool() -> None:
     seen["pool_units"] = states_of_pool()
     seen["pool_task"] = submitted_to_pool()
     seen["pool_back"] = [killed_unit_is_back(unit) for unit in POOL]
-    seen["pool_task_after"] = submitted_to_pool()
+    # the new scheduler takes a moment to listen
+    until(lambda: submitted_to_pool()[0] == 0, "a task of the pool")
     seen["pool_down"] = run_as_ben("hetctl", "pool", "down").returncode
     seen["pool_units_after"] = states_of_pool()
 
@@ -331,6 +332,8 @@ def submitted_to_pool() -> list[Any]:
 def killed_unit_is_back(unit: str) -> bool:
     """Kill the process of a unit; return whether systemd has started another one."""
     before = pid_of_ben(unit)
+    if not before:
+        return False
     os.kill(before, signal.SIGKILL)
     until(lambda: pid_of_ben(unit) not in (0, before), f"{unit} to be back")
     return True
