@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,23 +105,30 @@ def test_a_cancelled_call_is_not_made() -> None:
 
 
 def test_an_end_is_heard_whenever_and_however_it_comes() -> None:
-    async def work() -> None:
+    async def work() -> list[Any]:
         ends = GatheredEnds()
         before: Future[None] = Future()
         before.set_result(None)
-        failing: Future[None] = Future()
+        lost: Future[None] = Future()
+        cancelled: Future[None] = Future()
         later: list[Future[None]] = [Future() for _ in range(100)]
-        heard = [ends.of(each) for each in (before, failing, *later)]
+        heard = [ends.of(each) for each in (before, lost, cancelled, *later)]
 
         def end() -> None:
-            failing.set_exception(ValueError("its outcome is asked for elsewhere"))
+            lost.set_exception(DaemonUnreachableError("gone"))
+            cancelled.cancel()
             for each in later:
                 each.set_result(None)
 
         threading.Thread(target=end).start()
-        await asyncio.gather(*heard)
+        return list(await asyncio.gather(*heard, return_exceptions=True))
 
-    ran(work())
+    before, lost, cancelled, *later = ran(work())
+
+    assert before is None
+    assert isinstance(lost, DaemonUnreachableError)
+    assert isinstance(cancelled, CancelledError)
+    assert later == [None] * 100
 
 
 @pytest.mark.parametrize("ended", ["call", "end"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,20 +89,24 @@ class GatheredEnds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ended: list[asyncio.Future[None]] = []
+        self._ended: list[tuple[asyncio.Future[None], BaseException | None]] = []
 
     def of(self, future: Future[Any]) -> asyncio.Future[None]:
-        """Return a future of the loop that ends when another one has ended, in any way."""
+        """Return a future of the loop that ends with another one, and with its error."""
         loop = asyncio.get_running_loop()
         end: asyncio.Future[None] = loop.create_future()
-        future.add_done_callback(lambda _future: self._heard(loop, end))
+        future.add_done_callback(lambda ended: self._heard(loop, end, ended))
         return end
 
     def _heard(
-        self, loop: asyncio.AbstractEventLoop, end: asyncio.Future[None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        end: asyncio.Future[None],
+        future: Future[Any],
     ) -> None:
+        error = CancelledError() if future.cancelled() else future.exception()
         with self._lock:
-            self._ended.append(end)
+            self._ended.append((end, error))
             if len(self._ended) > 1:
                 return  # the loop knows that there are some
         _tell(loop, self._pass_on)
@@ -109,9 +114,13 @@ class GatheredEnds:
     def _pass_on(self) -> None:
         with self._lock:
             ended, self._ended = self._ended, []
-        for end in ended:
-            if not end.done():
+        for end, error in ended:
+            if end.done():  # nobody waits any more
+                continue
+            if error is None:
                 end.set_result(None)
+            else:
+                end.set_exception(error)
 
 
 def _tell(
