@@ -3,7 +3,7 @@
 Emulated devices are left out: they compute on the CPU, and how fast tells nothing.
 Each task runs alone, pinned to one resource; the rounds go through all resources in turn.
 Its time is split into setting up (programs, inputs), transfers and strips. The results of
-all resources must agree: heat in every bit, the others in what a rounding leaves alike.
+all resources must agree to a thousandth; that some do in every bit is for tests/hardware to say.
 """
 
 from __future__ import annotations

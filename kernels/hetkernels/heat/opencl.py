@@ -26,9 +26,9 @@ GPU_STEPS = (4, 8, 16)
 GROUPS_OF_UNIT = 8
 """Groups of 256 work-items that a compute unit runs at once: 2048 of them."""
 LAUNCH_S = 50e-6
-"""Seconds in which a host enqueues a launch, and in which groups that run at once do a step
-(`STEP_S`). Both as seen with an NVIDIA H200; only their ratio matters."""
+"""Seconds in which a host enqueues a launch: of an NVIDIA H200, as `STEP_S`; their ratio matters."""
 STEP_S = 4.3e-6
+"""Seconds in which all groups that run at once do a time step."""
 
 VECTOR = 8
 FPGA_STEPS = 8

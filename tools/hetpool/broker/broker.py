@@ -93,7 +93,7 @@ class Broker:
             self.ledger, self._ask, self._planned, self._mover, clock
         )
         self._requests: list[BatchRequest] = []
-        self._closed = -math.inf
+        self._window_closed_at = -math.inf
         """When the last window closed."""
         self._planning_now = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -226,9 +226,9 @@ class Broker:
 
     async def _close_window(self) -> None:
         window = self.settings.window_s
-        left = self._closed + window - self._clock()
+        left = self._window_closed_at + window - self._clock()
         await asyncio.sleep(max(left, min(FIRST_WINDOW_S, window)))
-        self._closed = self._clock()
+        self._window_closed_at = self._clock()
         requests, self._requests = self._requests, []
         by_planner: dict[str, list[BatchRequest]] = {}
         for each in requests:
