@@ -47,14 +47,15 @@ check: .venv/installed-dev
 	$(BIN)/codespell
 
 # Files side by side; more at once than processors would make deadlines of tests tight. In the
-# order of tests/conftest.py: short files come last and fill both processors.
+# order of tests/conftest.py: short files come last and fill both processors. One that dies is
+# not replaced: the run would wait for ever if no test is left for the new one.
 TESTS_AT_ONCE ?= 2
 # of the order within files and of what tests draw; `last` repeats the one before
 RANDOM_SEED ?= 1
 
 unit: .venv/installed-dev
 	$(BIN)/pytest -n $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder \
-	  --randomly-seed=$(RANDOM_SEED)
+	  --max-worker-restart=0 --randomly-seed=$(RANDOM_SEED)
 
 # strict: a warning is an error; the notice is of the site generator about itself
 docs: .venv/installed-dev

@@ -103,19 +103,39 @@ def kill_with_descendants(roots: Iterable[int]) -> None:
     """
     leaders = list(roots)
     stopped: set[int] = set()
+    ended: set[int] = set()
     for _ in range(PASSES):
-        found = {*filter(is_alive, leaders), *descendants_of(leaders)} - stopped
-        if not found:
+        if not _stop_new(leaders, stopped, ended):
             break
-        for pid in found:
-            _signal(pid, signal.SIGSTOP)
-        stopped |= found
     for pid in stopped:
         _signal(pid, signal.SIGKILL)
 
 
+def _stop_new(leaders: list[int], stopped: set[int], ended: set[int]) -> bool:
+    """Stop processes below these that were not seen before; return whether there were any.
+
+    One that forks and exits all the time lives for a millisecond, so each is stopped before
+    anything else is read about it, and those that have ended are looked at once.
+    """
+    found = False
+    to_visit = list(leaders)
+    while to_visit:
+        pid = to_visit.pop()
+        if pid in ended:
+            continue
+        if pid not in stopped:
+            _signal(pid, signal.SIGSTOP)
+            if not is_alive(pid):
+                ended.add(pid)
+                continue
+            stopped.add(pid)
+            found = True
+        to_visit += children_of(pid)
+    return found
+
+
 def end_children(patience: float) -> bool:
-    """Kill and reap all descendants of this process.
+    """Kill and reap all descendants of this process, a subreaper.
 
     Args:
         patience: seconds to wait for killed processes to exit.
@@ -126,13 +146,30 @@ def end_children(patience: float) -> bool:
     """
     deadline = time.monotonic() + patience
     while has_children():
-        kill_with_descendants(child for child in children_of(os.getpid()))
+        kill_orphans(children_of(os.getpid()))
         _reap()
         if time.monotonic() > deadline:
             return False
         if has_children():
             time.sleep(PAUSE_S)
     return True
+
+
+def kill_orphans(children: Iterable[int]) -> None:
+    """Kill children of this process, a subreaper, that get no children meanwhile.
+
+    Their own children are this process's next. Nothing else is done first, as one that
+    forks and exits all the time lives for a millisecond.
+    """
+    refused = []
+    for pid in children:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:  # of another user (sudo); what it started may not be
+            refused.append(pid)
+    kill_with_descendants(refused)
 
 
 def _reap() -> None:

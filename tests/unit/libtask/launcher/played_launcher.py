@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from libtask.messages import Finished, Leaving, Ready, StartWorkers, WorkerExited
-from libtask.processes import is_alive
+from libtask.processes import is_alive, kill_with_descendants
 from unit.scripted_daemon import ScriptedDaemon, cpu, run, stage
 
 if TYPE_CHECKING:
@@ -127,9 +125,8 @@ class Played:
         return exits[0]
 
     def close(self) -> None:
-        self.process.kill()
+        # Nothing may survive: what a failed test leaves running would disturb later ones.
+        others = filter(is_alive, self.workers)
+        kill_with_descendants([self.process.pid, *others])
         self.process.wait()
-        for pid in filter(is_alive, self.workers):
-            # One with a result that nobody may have heard of would stay for long.
-            os.kill(pid, signal.SIGKILL)
         self.daemon.close()
