@@ -271,6 +271,8 @@ class Running:
             code = self.process.poll()
             if code is not None:
                 break
+            if self._situation.adopts:
+                self.process.reap_orphans()
             self._note_progress()
             yield
         self._conclude(code)

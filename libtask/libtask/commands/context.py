@@ -31,6 +31,8 @@ class CommandContext:
         slot: the slot of its resource; None: any.
         wait: waits for a descriptor, a timeout in seconds, or a message from hetd.
         cores: processor cores that the task needs; 0: it gets those of its slot.
+        adopts: whether orphans of the command become children of this process, which has no
+            children of its own but the command.
         signals: signals to be sent to it, in order.
         leaving: whether it must stop and leave its resource.
         requeue: whether it restarts afterwards, whatever it has saved.
@@ -43,6 +45,7 @@ class CommandContext:
     slot: int | None = None
     wait: Callable[[int, float], None] = wait_alone
     cores: int = 0
+    adopts: bool = False
     signals: list[int] = field(default_factory=list)
     leaving: bool = False
     requeue: bool = False

@@ -69,6 +69,18 @@ class Process:
         self.exit_code = self._popen.poll()
         return self.exit_code
 
+    def reap_orphans(self) -> None:
+        """Reap children of this process that have ended, all but the command.
+
+        A command may leave orphans for days, and each that is not reaped occupies a pid.
+        """
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            while ended := os.waitid(os.P_ALL, 0, flags):
+                if ended.si_pid == self._popen.pid:
+                    return  # its exit status is still to be read, and it comes first
+                os.waitpid(ended.si_pid, 0)
+
     def send(self, number: int) -> None:
         """Send a signal to its group; SIGSTOP and SIGCONT also go to all descendants."""
         if self._popen.poll() is not None:

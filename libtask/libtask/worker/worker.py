@@ -394,6 +394,7 @@ class Worker:
                 order.slot,
                 self._link.wait_for,
                 _cores(loaded.spec.cores),
+                adopts=True,
             )
         checkpoint = RunCheckpoint(loaded.record, sizer, context)
         checkpoint.limit = order.limit

@@ -100,6 +100,36 @@ def test_nothing_below_a_process_outlives_its_end(
     assert not any(map(processes.is_alive, hidden))
 
 
+def test_orphans_of_a_command_are_reaped_while_it_runs(
+    in_subreaper: Callable[[str], str],
+) -> None:
+    told = in_subreaper(
+        """
+        from libtask.commands.process import Process, Start
+        # each leaves an orphan that ends at once; the fourth line tells that all have
+        script = "for i in 1 2 3; do (true &); done; read line; exit 7"
+        read, write = os.pipe()
+        command = Process(Start(["sh", "-c", script], os.environ, input=read))
+        deadline = time.monotonic() + 30
+        most = 0
+        while most < 4 and time.monotonic() < deadline:
+            most = max(most, len(processes.children_of(os.getpid())))
+        left = most
+        while left > 1 and time.monotonic() < deadline:
+            command.reap_orphans()
+            left = len(processes.children_of(os.getpid()))
+        print(most, left)
+        os.write(write, b"x\\n")
+        while command.poll() is None and time.monotonic() < deadline:
+            command.reap_orphans()
+        print(command.poll())
+        command.close()
+        """
+    )
+
+    assert told == "4 1\n7\n"
+
+
 def test_a_process_is_known_by_its_start_too() -> None:
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     own = processes.started_at(os.getpid())
