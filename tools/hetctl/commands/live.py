@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetctl.bounded_server import LOOPBACK
 from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, now, say, table, task_document
 from hetctl.units import Duration
@@ -172,8 +173,6 @@ def web_command(
 
 # ------------------------------------------------------------ metrics
 
-LOOPBACK = "127.0.0.1"
-
 
 @click.command("metrics")
 @click.option(
@@ -264,14 +263,12 @@ def serve_metrics(registry: CollectorRegistry, port: int) -> None:
         InputError: the port is taken.
 
     """
-    from prometheus_client import start_http_server
+    from hetctl.export.metrics_server import metrics_server
 
     try:
-        server, thread = start_http_server(port, LOOPBACK, registry)
+        server = metrics_server(registry, port)
     except OSError as error:
         raise InputError(f"port {port}: {error.strerror}") from error
-    say(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
-    try:
-        thread.join()
-    finally:
-        server.shutdown()
+    with server:
+        say(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
+        server.serve_forever()

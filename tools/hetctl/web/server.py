@@ -12,13 +12,14 @@ import hmac
 import re
 import secrets
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from hetctl.bounded_server import LOOPBACK, BoundedServer
 from hetctl.options import connect
 from hetctl.views.explanation import explanation_text
 from hetctl.web.state import State
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from libtask.client.client import Client
 
-LOOPBACK = "127.0.0.1"
 TYPES = {
     "": ("page.html", "text/html"),
     "page.css": ("page.css", "text/css"),
@@ -80,7 +80,7 @@ VERBS: dict[str, Callable[[Client, Order], object]] = {
 }
 
 
-class PageServer(ThreadingHTTPServer):
+class PageServer(BoundedServer):
     """Serves the page of one daemon.
 
     Args:
@@ -92,8 +92,6 @@ class PageServer(ThreadingHTTPServer):
         InputError: the port is taken or not allowed.
 
     """
-
-    daemon_threads = True
 
     def __init__(self, socket: Path | None, port: int, *, control: bool) -> None:
         self.socket_path = socket
