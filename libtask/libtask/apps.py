@@ -22,6 +22,7 @@ from libtask.documents import ALL_CORES
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
+from libtask.origin import current_folder
 from libtask.parameters import build, check_all, plain, values_of
 from libtask.task import Size, Task
 from libtask.wording import one_line, suggestion
@@ -423,7 +424,7 @@ def describe(
         begin=options.begin,
         array=options.array if options.at_once else "",
         at_once=options.at_once,
-        cwd=options.cwd or str(Path.cwd()),
+        cwd=options.cwd or current_folder(),
         version=version_of(app_class),
         resume=options.resume,
         lease=options.lease,

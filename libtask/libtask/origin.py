@@ -117,6 +117,21 @@ def _chosen(export: str) -> dict[bytes, bytes]:
     return {os.fsencode(name): os.environb[os.fsencode(name)] for name in there}
 
 
+def current_folder() -> str:
+    """Return the path of the current folder, which relative names in a task refer to.
+
+    Raises:
+        InputError: it was removed.
+
+    """
+    try:
+        return os.getcwd()  # noqa: PTH109  for speed
+    except FileNotFoundError:
+        raise InputError(
+            "the current folder was removed; change to one that exists"
+        ) from None
+
+
 def here(variables: Mapping[bytes, bytes]) -> Origin:
     """Return the origin of tasks that this process submits.
 

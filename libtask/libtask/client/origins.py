@@ -14,7 +14,7 @@ from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
 from libtask.errors import HetError
 from libtask.messages import COMMAND
-from libtask.origin import exported, here, packed
+from libtask.origin import current_folder, exported, here, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,7 @@ class OriginFiles:
         ]
 
     def _name_of(self, export: Export) -> str:
-        state = (_variables(), sys.path.copy(), os.getcwd(), export)  # noqa: PTH109  for speed
+        state = (_variables(), sys.path.copy(), current_folder(), export)
         now = time.monotonic()
         if state != self._known or now > self._until or not self._is_there():
             origin = here(exported(export.names, export.variables))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from libtask.errors import CommandFailedError, HetError
 from libtask.messages import NAME_BYTES, Failed, cut
 from libtask.phase import own_page
-from libtask.tracebacks import formatted
+from libtask.tracebacks import formatted, is_of_app
 from libtask.worker.execution import NANOSECONDS
 from libtask.worker.last_output import of_failed
 
@@ -67,8 +67,9 @@ class SegmentOutput:
         self, task: int, epoch: int, error: BaseException, measures: Measures
     ) -> Failed:
         """Return the report of a failed segment."""
-        command = isinstance(error, CommandFailedError)
-        trace = "" if command else trace_of(error)
+        # what libtask found wrong by itself, its text says
+        told = isinstance(error, HetError) and not is_of_app(error)
+        trace = "" if told else trace_of(error)
         if self.path:  # the program shows it on its terminal itself
             self._print(trace)
         log, log_start, log_end = self._segment()

@@ -13,6 +13,7 @@ from libtask.errors import InputError
 from libtask.messages import TaskSpec
 from libtask.origin import (
     ENVIRONMENT_BYTES,
+    current_folder,
     exported,
     here,
     interpreter_of,
@@ -122,3 +123,16 @@ def test_the_origin_is_the_last_attachment() -> None:
     assert TaskSpec("a", attachments=["x", "y"], from_origin=True).origin == "y"
     assert TaskSpec("a", attachments=["x", "y"]).origin == ""
     assert TaskSpec("a", from_origin=True).origin == ""
+
+
+def test_a_folder_that_was_removed_is_named_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    assert current_folder() == str(gone)
+    gone.rmdir()
+
+    with pytest.raises(InputError, match="the current folder was removed"):
+        current_folder()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from libtask.tracebacks import formatted
+from libtask import tracebacks as module
+from libtask.commands.standard_input import open_input
+from libtask.errors import InputError
+from libtask.tracebacks import formatted, is_of_app
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -48,3 +53,31 @@ def test_an_exception_that_cannot_be_printed_has_a_traceback() -> None:
         raise UnprintableError
 
     assert "UnprintableError: <exception str() failed>" in formatted(caught.value)
+
+
+def test_what_the_runtime_found_wrong_is_not_of_the_app() -> None:
+    with pytest.raises(InputError) as caught:
+        open_input(Path("/nonexistent"))
+    error = caught.value
+
+    assert isinstance(error.__cause__, FileNotFoundError)
+    assert is_of_app(error), "this test has called it"
+    assert not is_of_app(error.with_traceback(after_the_test(error)))
+
+
+def test_an_error_that_code_of_the_app_has_caused_is_of_the_app() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        one_line(UnprintableError())
+    error = InputError("it cannot be described")
+    alone = is_of_app(error)
+
+    error.__cause__ = caught.value.with_traceback(after_the_test(caught.value))
+
+    assert (alone, is_of_app(error)) == (False, True)
+
+
+def test_a_package_below_the_standard_library_is_of_the_app() -> None:
+    names = ("json/decoder.py", "site-packages/package/module.py")
+    standard = Path(json.__file__).parents[1]
+
+    assert [module._is_of_app(str(standard / name)) for name in names] == [False, True]
