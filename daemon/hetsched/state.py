@@ -78,7 +78,6 @@ class SchedulerState:
         """Tasks that ended in the last call."""
         self._ended: deque[tuple[TaskRecord, str]] = deque()
         """Ended tasks whose dependents are to be handled, and why they ended."""
-        """Tasks that ended and some of whose dependents are not handled yet."""
         self._to_defer: deque[TaskRecord] = deque()
         """Tasks to defer: their owners have no launcher to start workers."""
         self._replaced: dict[TaskId, TaskRecord] = {}

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(300)
 
 TRAIN = Path(__file__).parents[2] / "docs" / "examples" / "train.py"
-STEPS = "15000"
+STEPS = "60000"
+"""Some seconds: progress is told once a second."""
 
 
 def shell(text: str, **fields: Any) -> Command:
