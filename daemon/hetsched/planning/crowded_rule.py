@@ -46,12 +46,15 @@ class CrowdedRule:
         harm_weight: weight of the seconds that other tasks take longer.
         least_gain: a move must save this share of the time left, twice that with each
             move that the task has made; 0: no task moves.
+        only_crowded: whether tasks move only from where others slow them down, not from
+            where they are slower alone.
 
     """
 
     look: int = 32
     harm_weight: float = 1.0
     least_gain: float = 0.1
+    only_crowded: bool = False
 
     def decide(self, system: System) -> Iterator[Decision]:
         """Place what should start now, and move what should leave its place."""
@@ -131,7 +134,7 @@ class CrowdedRule:
             and each.alone > 0.0
             and (
                 each.left > CROWDED * each.alone
-                or system.best(task.row) != task.resource
+                or (not self.only_crowded and system.best(task.row) != task.resource)
             )
         )
 

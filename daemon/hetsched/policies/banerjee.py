@@ -94,10 +94,10 @@ class Lookahead:
             self.look,
             self.harm_weight,
             self.least_gain,
-            min(max(self.futures, 1), MOST_FUTURES),
-            self.tasks,
-            self.places,
-            self.seed,
+            futures=min(max(self.futures, 1), MOST_FUTURES),
+            tasks=self.tasks,
+            places=self.places,
+            seed=self.seed,
         )
         yield from rule.decide(system)
 

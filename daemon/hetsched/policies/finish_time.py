@@ -6,7 +6,8 @@ the work that waits there, the time of a move and until the next checkpoint. Whe
 are not too many tasks, the future is simulated by these rules, by the paper's and with
 other first steps, and the steps that end soonest are taken (`planning/lookahead.py`). A resource
 for which nothing is left to do gets a part of a running task whose strips are independent
-(`planning/parts.py`).
+(`planning/parts.py`). Where contention is modelled, a running task leaves a place that became
+crowded (`planning/crowded_rule.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hetsched import events as e
+from hetsched.planning.crowded_rule import CrowdedRule
+from hetsched.planning.expected_finish import ExpectedFinish
 from hetsched.planning.lookahead import (
     Aim,
     affordable,
@@ -84,6 +87,9 @@ class FinishTime:
         mean_weight: weight of the mean end of all tasks, relative to the end of the last.
         look_ahead: tasks times rollouts that a decision may simulate. With more tasks
             than a quarter of that it decides by rules; 0: always.
+        crowded_gain: a task that others slow down moves to an idle resource if that saves
+            this share of its time, twice that with each move that it has made; 0: never.
+            Only where contention is modelled.
 
     """
 
@@ -93,8 +99,14 @@ class FinishTime:
     short_share: float = 0.01
     mean_weight: float = 0.02
     look_ahead: int = 600
+    crowded_gain: float = 0.2
 
     arrival_rule: ClassVar[str] = RULE_A
+
+    @property
+    def uses_belief(self) -> bool:
+        """Whether expected times are those alone, and slowdown is known apart from them."""
+        return self.crowded_gain > 0.0
 
     def react(
         self, event: Event, system: System, now: Nanoseconds
@@ -117,6 +129,14 @@ class FinishTime:
                 yield from self._look_ahead(system, 0 if at_best else budget)
         if _any_parallel(system):
             yield from self._share(system)
+        yield from self._leave_crowds(system)
+
+    def _leave_crowds(self, system: System) -> Iterator[Preempt]:
+        """Move running tasks that others slow down to idle resources."""
+        if system.crowding is None or self.crowded_gain <= 0.0 or not system.idle():
+            return
+        rule = CrowdedRule(least_gain=self.crowded_gain, only_crowded=True)
+        yield from rule.leave_crowds(ExpectedFinish(system))
 
     def _share(self, system: System) -> Iterator[Split | Wake]:
         """Give idle resources parts of running tasks; of one that starts now, right after."""

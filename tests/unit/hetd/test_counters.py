@@ -216,7 +216,7 @@ def test_samples_become_an_event_every_interval() -> None:
 
 
 def test_no_counter_is_read_for_a_policy_without_belief() -> None:
-    node = Node("finish-time")
+    node = Node("affinity")
 
     assert node.until(20) == []
     assert node.source.samples == 0
@@ -250,7 +250,7 @@ def test_a_source_rests_while_the_policy_does_not_ask() -> None:
     node = Node("contention-aware")
     node.until(5)
 
-    node.scheduler.policy = make_policy("finish-time", {})
+    node.scheduler.policy = make_policy("affinity", {})
     node.until(9)
 
     assert node.source.rests

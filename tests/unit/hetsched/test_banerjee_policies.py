@@ -252,8 +252,9 @@ def test_a_task_keeps_away_from_one_that_it_would_slow_down() -> None:
     assert sorted(runs(actions)) == [(1, "cpu0"), (2, "cpu1")]
 
 
-def test_a_running_task_leaves_a_place_that_became_crowded() -> None:
-    scheduler = a_crowded_scheduler("contention-aware")
+@pytest.mark.parametrize("policy", ["contention-aware", "finish-time"])
+def test_a_running_task_leaves_a_place_that_became_crowded(policy: str) -> None:
+    scheduler = a_crowded_scheduler(policy)
     scheduler.handle(counters(mem0=0.0, mem1=1.5), 0)
     assert runs(scheduler.handle(a_task(1, "t"), 0)) == [(1, "cpu0")]
 
@@ -263,8 +264,14 @@ def test_a_running_task_leaves_a_place_that_became_crowded() -> None:
     assert scheduler.system.tasks[TaskId(1)].destination == "cpu1"
 
 
-def test_no_task_moves_if_a_move_must_not_save_anything() -> None:
-    scheduler = a_crowded_scheduler("contention-aware", least_gain=0.0)
+@pytest.mark.parametrize(
+    ("policy", "parameter"),
+    [("contention-aware", "least_gain"), ("finish-time", "crowded_gain")],
+)
+def test_no_task_moves_if_a_move_must_not_save_anything(
+    policy: str, parameter: str
+) -> None:
+    scheduler = a_crowded_scheduler(policy, **{parameter: 0.0})
     scheduler.handle(counters(mem0=0.0, mem1=1.5), 0)
     scheduler.handle(a_task(1, "t"), 0)
 
