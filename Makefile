@@ -76,7 +76,8 @@ bench: export HETBENCH_PEERS := $(if $(PEERS),$(CURDIR)/.venv-peers/bin/python)
 bench: .venv/installed-dev $(if $(PEERS),.venv-peers/installed)
 	$(BIN)/python -m hetbench $(BENCH)
 
-# some three hours on 2 cores, two of them `simulate`; a run that is done is not done again
+# three hours on 2 quick cores, most of it `simulate`, ten on slow ones; a run that is done is not
+# done again
 TORTURE := points kills workers moves pool calls soak simulate builds $(if $(filter 0,$(shell id -u)),powercuts)
 SOAK_MINUTES ?= 10
 
