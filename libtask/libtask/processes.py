@@ -146,7 +146,7 @@ def end_children(patience: float) -> bool:
     """
     deadline = time.monotonic() + patience
     while has_children():
-        kill_orphans(children_of(os.getpid()))
+        kill_children(children_of(os.getpid()))
         _reap()
         if time.monotonic() > deadline:
             return False
@@ -155,11 +155,11 @@ def end_children(patience: float) -> bool:
     return True
 
 
-def kill_orphans(children: Iterable[int]) -> None:
-    """Kill children of this process, a subreaper, that get no children meanwhile.
+def kill_children(children: Iterable[int]) -> None:
+    """Kill some children of this process, a subreaper, without waiting for their exit.
 
-    Their own children are this process's next. Nothing else is done first, as one that
-    forks and exits all the time lives for a millisecond.
+    What they started becomes a child of this process, for another call. Nothing is read
+    about a child before: one that forks and exits all the time lives for a millisecond.
     """
     refused = []
     for pid in children:

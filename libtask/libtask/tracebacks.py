@@ -30,13 +30,13 @@ def is_of_app(error: BaseException) -> bool:
     report: traceback.TracebackException | None
     report = traceback.TracebackException.from_exception(error)
     while report is not None:
-        if any(_is_of_app(frame.filename) for frame in report.stack):
+        if any(_is_apps_file(frame.filename) for frame in report.stack):
             return True
         hidden = None if report.__suppress_context__ else report.__context__
         report = report.__cause__ or hidden
     return False
 
 
-def _is_of_app(file: str) -> bool:
+def _is_apps_file(file: str) -> bool:
     standard = file.startswith(_STANDARD) and not any(n in file for n in _PACKAGES)
     return not standard and not file.startswith(_RUNTIME)

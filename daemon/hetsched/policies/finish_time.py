@@ -105,7 +105,7 @@ class FinishTime:
 
     @property
     def uses_belief(self) -> bool:
-        """Whether expected times are those alone, and slowdown is known apart from them."""
+        """Whether it asks for the belief about other programs' load."""
         return self.crowded_gain > 0.0
 
     def react(
@@ -133,7 +133,7 @@ class FinishTime:
 
     def _leave_crowds(self, system: System) -> Iterator[Preempt]:
         """Move running tasks that others slow down to idle resources."""
-        if system.crowding is None or self.crowded_gain <= 0.0 or not system.idle():
+        if system.crowding is None or not self.uses_belief or not system.idle():
             return
         rule = CrowdedRule(least_gain=self.crowded_gain, only_crowded=True)
         yield from rule.leave_crowds(ExpectedFinish(system))

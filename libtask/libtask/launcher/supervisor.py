@@ -24,7 +24,7 @@ from libtask.processes import (
     become_subreaper,
     children_of,
     descendants_of,
-    kill_orphans,
+    kill_children,
     kill_with_descendants,
     private_bytes,
 )
@@ -261,7 +261,7 @@ class Supervisor:
         """
         known = self._children.keys() | self._spared
         orphans = [pid for pid in children_of(os.getpid()) if pid not in known]
-        kill_orphans(orphans)
+        kill_children(orphans)
         waiting = []
         for exited in self._ended:
             # The worker of an orphan is unknown, so all ended workers wait for it.

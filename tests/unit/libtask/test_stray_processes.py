@@ -106,7 +106,7 @@ def test_orphans_of_a_command_are_reaped_while_it_runs(
     told = in_subreaper(
         """
         from libtask.commands.process import Process, Start
-        # each leaves an orphan that ends at once; the fourth line tells that all have
+        # it leaves three orphans, which end at once, and then waits for a line
         script = "for i in 1 2 3; do (true &); done; read line; exit 7"
         read, write = os.pipe()
         command = Process(Start(["sh", "-c", script], os.environ, input=read))

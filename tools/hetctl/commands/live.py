@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.bounded_server import LOOPBACK
 from hetctl.options import connect, lacking, shared
 from hetctl.output import emit, now, say, table, task_document
 from hetctl.units import Duration
@@ -270,5 +269,5 @@ def serve_metrics(registry: CollectorRegistry, port: int) -> None:
     except OSError as error:
         raise InputError(f"port {port}: {error.strerror}") from error
     with server:
-        say(f"metrics on http://{LOOPBACK}:{server.server_port}/metrics", err=True)
+        say(f"metrics on {server.address}", err=True)
         server.serve_forever()

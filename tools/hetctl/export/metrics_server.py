@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 class MetricsServer(BoundedServer, WSGIServer):
     """Serves metrics in Prometheus's formats."""
 
+    @property
+    def address(self) -> str:
+        """The URL of the metrics."""
+        return f"http://{LOOPBACK}:{self.server_port}/metrics"
+
 
 class _SilentHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name

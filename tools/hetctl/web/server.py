@@ -15,7 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -125,7 +125,6 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "hetctl"
     sys_version = ""
     protocol_version = "HTTP/1.1"
-    timeout: ClassVar[float | None] = 60.0
 
     def do_GET(self) -> None:
         self._answer(self._look)
