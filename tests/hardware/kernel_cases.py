@@ -89,8 +89,8 @@ class Case:
         return hashlib.sha256(content).hexdigest()
 
 
-SMALL_TILES: tuple[tuple[ModuleType, dict[str, int]], ...] = (
-    (heat_opencl, {"TILE": 16, "CELLS": 4, "BLOCK": 4}),
+SMALL_TILES: tuple[tuple[ModuleType, dict[str, Any]], ...] = (
+    (heat_opencl, {"TILE": 16, "CELLS": 4, "BLOCK": 4, "GPU_STEPS": (4, 6)}),
     (
         blur_opencl,
         {"WIDTH": 8, "HEIGHT": 4, "EACH": 2, "CHUNK": 4, "INNER": 2}
@@ -108,7 +108,7 @@ several tiles, blocks, chunks and bands. Those of Markov are compiled into its C
 class SmallTiles:
     """Sets the constants of `SMALL_TILES` for the time of a block."""
 
-    _kept: list[tuple[ModuleType, str, int]] = field(default_factory=list)
+    _kept: list[tuple[ModuleType, str, Any]] = field(default_factory=list)
 
     def __enter__(self) -> None:
         for module, constants in SMALL_TILES:

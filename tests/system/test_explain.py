@@ -24,7 +24,6 @@ def hetctl(daemon: PrivateDaemon, *words: str) -> Any:
 
 def test_a_waiting_task_is_explained_in_figures(daemon: PrivateDaemon) -> None:
     times = {"cpu": 60.0, "gpu": 60.0, "fpga": 60.0}
-    # strips long enough that what a busy machine adds to each is little
     task = Synthetic(seconds=times, strips=300)
     first = daemon.client.submit(task, resources=["gpu0"])
     daemon.await_state(first.id, "running")
@@ -41,9 +40,11 @@ def test_a_waiting_task_is_explained_in_figures(daemon: PrivateDaemon) -> None:
     assert document["format"] == "hetctl/explanation-1"
     prospects = {each["resource"]: each for each in document["prospects"]}
     assert prospects["gpu0"]["ahead"] == 1
-    # both take a minute, of which the first has done a little
-    assert prospects["gpu0"]["wait_s"] == pytest.approx(60, rel=0.2)
-    assert prospects["gpu0"]["finish_s"] == pytest.approx(120, rel=0.2)
+    # both take a minute, or longer by what a busy machine adds to each strip; the first has
+    # done a little of it
+    wait, finish = (prospects["gpu0"][name] for name in ("wait_s", "finish_s"))
+    assert wait > 48
+    assert finish == pytest.approx(2 * wait, rel=0.2)
     assert prospects["cpu"]["finish_s"] is None
 
 

@@ -366,9 +366,14 @@ class LookAhead:
         return [item for worth, item in sorted(doubts)[:1] if worth <= 0]
 
     def _moves(self, step: Step) -> bool:
-        """Whether a step brings a started task to another resource."""
-        home = self.view.node.items[step.item].home
-        return home not in (-1, step.resource)
+        """Whether a step brings a started task to another resource.
+
+        One that goes next has been brought there before: it waits there. Without what is
+        fixed, `decide` comes to an end: each of its turns fixes one task more.
+        """
+        item = self.view.node.items[step.item]
+        moves = step.rule != NEXT and item.home not in (-1, step.resource)
+        return moves and not item.fixed
 
     def _gain(self, step: Step) -> float:
         """Seconds by which all is done sooner, or all tasks together are, by a move."""

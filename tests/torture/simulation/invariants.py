@@ -205,12 +205,14 @@ def _doubled(runtime: Runtime, computing: Computing) -> Iterator[str]:
     """Report two workers that compute one task.
 
     Orders leave before the commit: what a daemon ordered just before it crashed, the
-    next one cannot know until the worker registers. Only then may there be two.
+    next one cannot know until the worker registers. Only then may there be two: of the
+    latest daemon that ordered anything, even if it crashed as well, each task has one.
     """
     if not computing:
         return
     records = runtime.scheduler.system.tasks.values()
-    latest = max((record.epoch for record in records), default=0)
+    epochs = [record.epoch for record in records]
+    latest = max(*epochs, *(epoch for _, (_, epoch, _) in computing), 0)
     found: dict[int, str] = {}
     for worker, (task, epoch, _) in computing:
         if epoch // EPOCHS < latest // EPOCHS:

@@ -93,3 +93,24 @@ def test_a_departing_task_whose_destination_is_now_avoided_has_no_destination() 
         node.handle(e.TimerFired(), second)
 
     assert len(states["gpu0"].running) == 1
+
+
+def test_a_started_task_that_goes_next_where_it_waits_is_no_move() -> None:
+    # as a move it was doubted again and again, without end
+    times = {
+        "first": {"cpu": 10.0, "gpu0": 1000.0},
+        "long": {"cpu": 35.6, "gpu0": 1000.0},
+        "short": {"cpu": 0.5, "gpu0": 17.1},
+        "other": {"cpu": 1000.0, "gpu0": 4.7},
+    }
+    node = Harness(NODE, times, "finish-time")
+    node.handle_all(a_task(1, "first"), a_task(2, "other"))
+    node.handle_all(a_task(3, "long"), a_task(4, "long"), a_task(5, "short"))
+    on_cpu = node.scheduler.system.states["cpu"]
+    *_, short = on_cpu.queue.entries
+    short.last_resource = "gpu0"
+
+    (first,) = on_cpu.running.values()
+    node.handle(e.TaskFinished(first.id, first.epoch), at=10.0)
+
+    assert list(on_cpu.running) == [short.id] == [TaskId(5)]
