@@ -126,6 +126,7 @@ class WorkerReports:
         self._lose_all(lost, "the connection to its worker broke")
         if record is not None and binding is not None:
             binding.registered_again = True
+            binding.told_to_run = False
             if hello.resource and expected:
                 found = e.TaskFound(record.id, record.epoch, hello.resource)
                 self._runtime.dispatch(
@@ -439,7 +440,8 @@ class WorkerReports:
         binding.registered_again = False
         repeated = isinstance(message, m.Yielded) and _is_taken(page, message)
         record = self._system.tasks[TaskId(page.id)]
-        if (repeated or isinstance(message, m.Ready)) and record.cancelling is None:
+        missed = not binding.told_to_run and record.cancelling is None
+        if missed and (repeated or isinstance(message, m.Ready)):
             self._commands.repeat_run(record)
             # a worker that waits hears no `Preempt`
             self._commands.repeat_stop(record)

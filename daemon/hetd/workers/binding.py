@@ -41,6 +41,7 @@ class Binding:
             the resource.
         registered_again: whether its worker has registered with it, and has not reported
             since.
+        told_to_run: whether `Run` was sent to its worker since that registered.
         key: its worker serves tasks with this key.
         device: accelerator that it was sent to; empty: none.
 
@@ -57,6 +58,7 @@ class Binding:
     watched: WatchedTask | None = None
     kill_reason: str = ""
     registered_again: bool = False
+    told_to_run: bool = False
     key: WorkerKey = ANY_LAUNCHERS
     device: str = ""
 

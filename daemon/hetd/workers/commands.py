@@ -72,6 +72,7 @@ class Commands:
         follows = action.after is not None
         binding = self._pool.binding(action.task)
         if binding is not None and binding.epoch == action.epoch:  # it is staged
+            binding.told_to_run = True
             run = self._run_again(page, action.epoch, device, attempt)
         else:
             run = self._load_and_run(

@@ -396,6 +396,27 @@ def test_a_repeated_yield_does_not_lose_the_next_order_to_stop(shell: Shell) -> 
     assert told[-2:] == [m.Run, m.Preempt]
 
 
+def test_a_worker_that_is_told_to_run_before_its_repeated_yield_is_told_once(
+    shell: Shell,
+) -> None:
+    task, run = _running(shell, resources=["cpu"])
+    shell.ask(m.Control(1, "hold", [task]))
+    ended = shell.runtime.clock.wall()
+    record = m.CheckpointRecord(5, 10)
+    yielded = m.Yielded(
+        task, run.epoch, record, seconds=1.0, iterations=5, strips=2, ended=ended
+    )
+    shell.reports.report(a_peer("w"), yielded)
+    peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
+
+    shell.ask(m.Control(2, "release", [task]))
+    shell.reports.report(peer, yielded)
+
+    (again,) = shell.sent.to("again", m.Run)
+    assert (again.task, again.epoch) == (task, run.epoch)
+    assert _stretches(shell, task) == [("cpu", 2, False), ("cpu", 0, True)]
+
+
 def test_a_yield_told_for_the_first_time_after_a_greeting_counts(shell: Shell) -> None:
     task, run, yielded = _moved(shell)
     peer = shell.worker("w", route="again", task=task, epoch=run.epoch)
