@@ -230,8 +230,9 @@ class Registration:
         )
         self._router.send(peer.route, welcome)
         if hello.role == "launcher":
-            self._poller.watch(WatchedProcess(peer, None))
-            self._reports.launcher_came(peer, hello.workers, yields=hello.yields)
+            # one that has ended may be heard after its successor
+            if self._poller.watch(WatchedProcess(peer, None)):
+                self._reports.launcher_came(peer, hello.workers, yields=hello.yields)
         elif hello.role == "worker" and self._has_room_for(peer, hello):
             self._poller.watch(WatchedProcess(peer, hello.worker))
             self._reports.worker_came(peer, hello)

@@ -118,8 +118,8 @@ class NoPoller(Poller):
         # not as a poller
         pass
 
-    def watch(self, watched: WatchedProcess) -> None:
-        pass
+    def watch(self, _watched: WatchedProcess) -> bool:
+        return True
 
 
 class GoodTrial:

@@ -81,11 +81,12 @@ class Processes(Poller):
         self._by_pid[self._last] = set()
         return self._last
 
-    def watch(self, watched: WatchedProcess) -> None:
+    def watch(self, watched: WatchedProcess) -> bool:
         if watched.peer.pid in self._by_pid:
             self._by_pid[watched.peer.pid].add(watched)
-        else:
-            self.ended.append(watched)
+            return True
+        self.ended.append(watched)
+        return False
 
     def end(self, pid: int) -> None:
         self.ended += sorted(self._by_pid.pop(pid, ()), key=repr)

@@ -84,8 +84,8 @@ class ListRouter:
 class NoPoller:
     """Watches over no process."""
 
-    def watch(self, watched: WatchedProcess) -> None:
-        pass
+    def watch(self, _watched: WatchedProcess) -> bool:
+        return True
 
 
 class Replay:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hetd.store import StoreFullError
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -86,7 +88,10 @@ def _names(message: Any, ids: set[int]) -> bool:
 
 
 def _corrected(message: m.Message, ids: set[int]) -> m.Message:
-    """Replace the answer to a refused submit by an error."""
+    """Replace the answer to a refused submit by an error; leave its tasks out of lists."""
+    if isinstance(message, m.TaskList):
+        listed = [task for task in message.tasks if task.id not in ids]
+        return msgspec.structs.replace(message, tasks=listed)
     if not _names(message, ids):
         return message
     assert isinstance(message, m.Submitted)  # noqa: S101  `_names` says so

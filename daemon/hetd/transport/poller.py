@@ -61,11 +61,14 @@ class Poller:
         """Add a socket or descriptor that wakes the loop."""
         self._poller.register(readable, zmq.POLLIN)
 
-    def watch(self, watched: WatchedProcess) -> None:
-        """Watch for the end of a process."""
+    def watch(self, watched: WatchedProcess) -> bool:
+        """Watch for the end of a process; return False if it has ended."""
         problem = self._try_watch(watched)
         if problem is not None:
             log.warning("cannot watch pid %d: %s", watched.peer.pid, problem)
+        descriptor = self._pidfds.get(watched.peer.pid)
+        ended = descriptor is not None and _has_ended(descriptor)
+        return not ended and watched not in self._gone
 
     def _try_watch(self, watched: WatchedProcess) -> str | None:
         """Watch a process; return the error if that fails."""

@@ -60,12 +60,13 @@ class SimulatedPoller(Poller):
         self._wake = wake
         self._over: list[WatchedProcess] = []
 
-    def watch(self, watched: WatchedProcess) -> None:
+    def watch(self, watched: WatchedProcess) -> bool:
         process = self._machine.running.get(watched.peer.pid)
         if process is None:
             self._over_with(watched)
-            return
+            return False
         process.on_end.append(lambda _status: self._over_with(watched))
+        return True
 
     def ended(self) -> list[WatchedProcess]:
         """Return the processes that ended since the last call."""

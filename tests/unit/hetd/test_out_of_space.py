@@ -72,6 +72,21 @@ def test_tasks_that_do_not_fit_are_refused_and_the_rest_is_written(
     assert shell.store.task(accepted.ids[0]) is None
 
 
+def test_a_list_that_waits_names_no_refused_task(shell: Shell) -> None:
+    (old,) = shell.submit(a_spec(hold=True))
+    shell.commit()
+    _fill(shell)
+    _submit(shell, "k")
+    shell.journal.batch.replies.append((b"client", shell.ask(m.ListTasks(2))))
+
+    _commit(shell)
+    OutOfSpace(shell.runtime, shell.store, shell.service).turn()
+    replies = shell.store.flush()
+
+    (listed,) = [each for _, each in replies if isinstance(each, m.TaskList)]
+    assert [task.id for task in listed.tasks] == [old]
+
+
 def test_a_refused_submit_may_be_tried_again_with_its_key(shell: Shell) -> None:
     _fill(shell)
     first = _submit(shell, "k")

@@ -73,6 +73,21 @@ def test_a_pid_that_is_used_again_is_another_process(
     assert poller.wait(FOREVER_MS) == [other]
 
 
+def test_who_has_ended_is_not_there_to_be_watched() -> None:
+    unreaped, reaped = a_process(), a_process()
+    reaped.communicate()
+    poller = Poller()
+    peers = [Peer(b"", 1, process.pid) for process in (unreaped, reaped)]
+    assert poller.watch(WatchedProcess(peers[0], None))
+    assert unreaped.stdin is not None
+    unreaped.stdin.close()
+    os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
+
+    assert [poller.watch(WatchedProcess(peer, None)) for peer in peers] == [False] * 2
+
+    unreaped.wait()
+
+
 def test_who_cannot_be_watched_now_is_watched_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

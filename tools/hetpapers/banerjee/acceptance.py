@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hetpapers.banerjee.networks import WITHOUT_BELIEF, learned
+from hetpapers.banerjee.networks import WITHOUT_BELIEF, learned, trainings_of
 from hetpapers.banerjee.runs import Contender, Ratio, ratio_of, run_contenders
 from hetpapers.banerjee.speed import decision_rows, training_row
 from hetpapers.banerjee.testbed import Setting
@@ -34,6 +34,7 @@ class AcceptedRatio:
 
     Attributes:
         id: of the figure; `measured`: ratio in a prototype of this model.
+        most: the greatest accepted value; None: there is no aim.
 
     """
 
@@ -41,8 +42,8 @@ class AcceptedRatio:
     text: str
     upper: Contender
     lower: Contender
-    most: float
-    measured: float
+    most: float | None
+    measured: float | None
 
 
 def _aims() -> list[AcceptedRatio]:
@@ -63,7 +64,7 @@ def _aims() -> list[AcceptedRatio]:
         AcceptedRatio("F4", f"{rule} / paragon, node", aware["node"], paragon["node"], 0.82, 0.757),
         AcceptedRatio("F5", f"{rule} / heft, rack", aware["rack"], heft["rack"], 0.91, 0.879),
         AcceptedRatio("F5", f"{rule} / heft, node", aware["node"], heft["node"], 0.89, 0.843),
-        AcceptedRatio("F6", f"{rule} / the same with unfiltered counters, poor ones, rack", Contender(rule, poor), Contender(rule, last), 0.98, 0.955),
+        AcceptedRatio("F6", f"{rule} / the same with unfiltered counters, poor ones, rack", Contender(rule, poor), Contender(rule, last), None, None),
         AcceptedRatio("F6", f"{rule} / the same with raw counters, poor ones, rack", Contender(rule, poor), Contender(rule, raw), 0.98, 0.955),
         AcceptedRatio("F7", f"learned / {rule}, rack", learned(RACK), aware["rack"], 1.02, 0.993),
         AcceptedRatio("F7", f"learned / {rule}, half the rack", learned(HALF), Contender(rule, HALF), 1.02, 0.989),
@@ -96,7 +97,8 @@ def figure_acceptance(draws: int) -> Figure:
     times = run_contenders(
         [
             *every,
-            learned(RACK, WITHOUT_BELIEF),
+            *_trainings("rack"),
+            *_trainings(WITHOUT_BELIEF),
             *(x for aim in aims for x in (aim.upper, aim.lower)),
         ],
         draws,
@@ -106,7 +108,7 @@ def figure_acceptance(draws: int) -> Figure:
         "acceptance",
         [
             *(_row(aim, times) for aim in aims),
-            _without_belief(times),
+            *_without_belief(times),
             _on_the_whole_rack(times),
             training_row(),
             *decision_rows(),
@@ -118,30 +120,53 @@ def figure_acceptance(draws: int) -> Figure:
             for policy in POLICIES
         ],
         f"Mean job completion times, {draws} draws",
-        "Claims: mean completion time of a job. F1 and F2 are unit tests; F15 is fig8. "
+        "Claims: mean completion time of a job. F1 and F2 are unit tests; F15 is fig8. F9 is the mean of three trainings of each network. "
         "The rack's network was trained on half the rack (F10). All is simulated.",
     )
 
 
 def _row(aim: AcceptedRatio, times: dict[Contender, list[float]]) -> Row:
     found = ratio_of(times[aim.upper], times[aim.lower])
-    return {
-        "figure": aim.id,
-        "ratio": aim.text,
-        "prototype": aim.measured,
-        "accepted": f"<= {aim.most:g}",
-        "ours": found.value,
-        "95 %": f"{found.low:.3f} to {found.high:.3f}",
-        "reached": "yes" if found.value <= aim.most else "no",
-    }
-
-
-def _without_belief(times: dict[Contender, list[float]]) -> Row:
-    found = ratio_of(times[learned(RACK, WITHOUT_BELIEF)], times[learned(RACK)])
+    if aim.most is None:
+        return _noted(aim.id, aim.text, found)
     return _verdict(
-        "F9", "learned without the belief / with, rack", found, (1.066, ">= 1.03"),
-        reached=found.value >= LEAST_LOSS,
+        aim.id, aim.text, found, (aim.measured, f"<= {aim.most:g}"),
+        reached=found.value <= aim.most,
     )  # fmt: skip
+
+
+def _trainings(name: str) -> list[Contender]:
+    return [learned(RACK, each) for each in trainings_of(name)]
+
+
+def _without_belief(times: dict[Contender, list[float]]) -> list[Row]:
+    """Tabulate F9, the means over the trainings, and each pair of them.
+
+    Two trainings differ by half of what the belief is worth.
+    """
+    without, with_it = (
+        [times[each] for each in _trainings(name)] for name in (WITHOUT_BELIEF, "rack")
+    )
+    means = [
+        [fmean(draw) for draw in zip(*each, strict=True)] for each in (without, with_it)
+    ]
+    found = ratio_of(means[0], means[1])
+    rows = [
+        _verdict(
+            "F9", "learned without the belief / with, rack", found, (1.066, ">= 1.03"),
+            reached=found.value >= LEAST_LOSS,
+        )
+    ]  # fmt: skip
+    for seed, pair in enumerate(zip(without, with_it, strict=True), 1):
+        rows.append(
+            _noted("F9", f"of that, training with seed {seed}", ratio_of(*pair))
+        )
+    return rows
+
+
+def _noted(figure: str, text: str, found: Ratio) -> Row:
+    """Return a row without an aim."""
+    return _verdict(figure, text, found, (None, ""), reached=None)
 
 
 def _on_the_whole_rack(times: dict[Contender, list[float]]) -> Row:
@@ -159,7 +184,7 @@ def _verdict(
     found: Ratio,
     aims: tuple[float | None, str],
     *,
-    reached: bool,
+    reached: bool | None,
 ) -> Row:
     return {
         "figure": figure,
@@ -168,7 +193,7 @@ def _verdict(
         "accepted": aims[1],
         "ours": found.value,
         "95 %": f"{found.low:.3f} to {found.high:.3f}",
-        "reached": "yes" if reached else "no",
+        "reached": "" if reached is None else "yes" if reached else "no",
     }
 
 

@@ -12,6 +12,8 @@ from libtask.weights import NAMED, read_weights
 WITHOUT_BELIEF = "without-belief"
 WITHOUT_GRAPH, WITHOUT_MEMORY = "without-graph", "without-memory"
 """Trained as `rack`, but with the part left out."""
+TRAININGS = 3
+"""Of `rack`, and of that without the belief; the first is that of the name alone."""
 
 
 def path_of(name: str) -> str:
@@ -24,6 +26,11 @@ def path_of(name: str) -> str:
 def learned(setting: Setting, name: str = "rack") -> Contender:
     """Return the learned policy with a network."""
     return Contender("learned", setting, (("weights", path_of(name)),))
+
+
+def trainings_of(name: str) -> list[str]:
+    """Return the names of the networks that were trained alike, with seeds 1, 2 and so on."""
+    return [name, *(f"{name}-{seed}" for seed in range(2, TRAININGS + 1))]
 
 
 def tests_of(name: str) -> list[tuple[int, int, int, float]]:
