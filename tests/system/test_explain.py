@@ -40,11 +40,11 @@ def test_a_waiting_task_is_explained_in_figures(daemon: PrivateDaemon) -> None:
     assert document["format"] == "hetctl/explanation-1"
     prospects = {each["resource"]: each for each in document["prospects"]}
     assert prospects["gpu0"]["ahead"] == 1
-    # both take a minute, or longer by what a busy machine adds to each strip; the first has
-    # done a little of it
+    # both take a minute, and longer by what a busy machine adds to each strip; the first has
+    # done a part of it
     wait, finish = (prospects["gpu0"][name] for name in ("wait_s", "finish_s"))
-    assert wait > 48
-    assert finish == pytest.approx(2 * wait, rel=0.2)
+    assert wait > 30
+    assert finish - wait > 48
     assert prospects["cpu"]["finish_s"] is None
 
 
