@@ -38,3 +38,19 @@ def test_a_seed_that_fails_is_told_and_kept(
     assert kept.startswith("7 60  # ")
     assert "for ever" in kept
     assert kept.removeprefix("7 60  # ").strip() in capsys.readouterr().err
+
+
+def test_a_daemon_that_decides_without_end_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def decide_for_ever(*_: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr("torture.simulation.time_limit.LONGEST_S", 0.2)
+    monkeypatch.setattr("hetsched.scheduler.Scheduler.handle", decide_for_ever)
+
+    (found,) = Run(7, 60).go().found
+
+    assert found.startswith("no end in 0.2 s of processor time: ")
+    assert "> decide_for_ever (" in found

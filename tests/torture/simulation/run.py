@@ -12,6 +12,7 @@ from torture.simulation.faults import Faults
 from torture.simulation.final_checks import final_complaints
 from torture.simulation.invariants import Violation
 from torture.simulation.setup import Setup
+from torture.simulation.time_limit import EndlessError, time_limit
 from torture.simulation.workers import ENDLESS
 from torture.simulation.world import SECOND
 
@@ -69,11 +70,11 @@ class Run:
     def go(self) -> Outcome:
         """Let it happen; what is wrong ends it."""
         try:
-            with crashes_at_fault_points(self._setup.daemon.burn):
+            with time_limit(), crashes_at_fault_points(self._setup.daemon.burn):
                 self._work_with_faults()
                 self._work_without_faults()
             found = [*self._unfinished(), *final_complaints(self._setup)]
-        except Violation as violation:
+        except (Violation, EndlessError) as violation:
             found = [str(violation)]
         world, daemon = self._world, self._setup.daemon
         tasks = len(daemon.disk.tasks)
