@@ -17,7 +17,7 @@ LAST_CALLS = 4
 
 
 class EndlessError(BaseException):
-    """A seed took too long. It is no `Exception`, as the daemon survives those."""
+    """A seed took too long; not an `Exception`, which the daemon would survive."""
 
 
 @contextmanager
