@@ -38,7 +38,7 @@ BINS = {2: (16, 32, 64), 3: (16, 32), 4: (16, 24)}
 """Number of counters -> bins of each, for belief propagation."""
 DRAWS = 256
 QUANTILES: Floats = stdtrit(SAMPLES - 1, (np.arange(4096) + 0.5) / 4096)
-"""Of Student's t distribution: to draw one of them takes a tenth of a draw of its variates."""
+"""Of Student's t distribution: to draw one of them takes half as long as one of its variates."""
 REFERENCE_DRAWS = 400_000
 REPEATS = 15
 PAPER_RATIO = 4.0

@@ -13,7 +13,7 @@ WITHOUT_BELIEF = "without-belief"
 WITHOUT_GRAPH, WITHOUT_MEMORY = "without-graph", "without-memory"
 """Trained as `rack`, but with the part left out."""
 TRAININGS = 3
-"""Of `rack`, and of that without the belief; the first is that of the name alone."""
+"""Networks that are kept of `rack` and of `without-belief`, trained with seeds 1, 2 and so on."""
 
 
 def path_of(name: str) -> str:
@@ -29,7 +29,7 @@ def learned(setting: Setting, name: str = "rack") -> Contender:
 
 
 def trainings_of(name: str) -> list[str]:
-    """Return the names of the networks that were trained alike, with seeds 1, 2 and so on."""
+    """Return the names of a network's trainings; the first, with seed 1, has no number."""
     return [name, *(f"{name}-{seed}" for seed in range(2, TRAININGS + 1))]
 
 
