@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hetpapers.banerjee.networks import WITHOUT_BELIEF, learned, trainings_of
 from hetpapers.banerjee.runs import Contender, Ratio, ratio_of, run_contenders
-from hetpapers.banerjee.speed import decision_rows, training_row
+from hetpapers.banerjee.speed import decision_rows, training_row, yes_or_no
 from hetpapers.banerjee.testbed import Setting
 from hetpapers.figures import Claim, Figure
 
@@ -193,7 +193,7 @@ def _verdict(
         "accepted": aims[1],
         "ours": found.value,
         "95 %": f"{found.low:.3f} to {found.high:.3f}",
-        "reached": "" if reached is None else "yes" if reached else "no",
+        "reached": yes_or_no(reached),
     }
 
 
