@@ -75,6 +75,7 @@ class Belief:
         self.prior = [weight / whole for weight in tenants.weights]
         self.mean_s = tenants.mean_s
         self.law = model.law
+        self._at_capacity = model.law is slowdown_at_capacity
         self.levels = {
             name: tenants.levels_of(each.kind) for name, each in model.shared.items()
         }
@@ -86,16 +87,16 @@ class Belief:
 
     def probabilities(self, shared: str, now: Nanoseconds) -> list[float]:
         """Return the probability of each level at an instant."""
-        at = self._at[shared]
+        found, at = self._probabilities[shared], self._at[shared]
         if now > at:
             self._at[shared] = now
             kept = math.exp(-((now - at) / NANOSECONDS) / self.mean_s)
             drawn = 1.0 - kept
-            self._probabilities[shared] = [
+            found = self._probabilities[shared] = [
                 kept * p + drawn * q
-                for p, q in zip(self._probabilities[shared], self.prior)  # noqa: B905  the same lengths, in the innermost loop
+                for p, q in zip(found, self.prior)  # noqa: B905  the same lengths, in the innermost loop
             ]
-        return self._probabilities[shared]
+        return found
 
     def read(self, reading: CounterReading, own: float, now: Nanoseconds) -> None:
         """Take in a counter; `own`: load of the tasks that run, which is known.
@@ -169,7 +170,8 @@ class Belief:
 
     def slowdown(self, shared: str, own: float, now: Nanoseconds) -> float:
         """Return the expectation of g(own + load of others) of a shared resource."""
-        return self._moments(shared, own, now)[0]
+        found = self._known.get((shared, own)) if now == self._known_at else None
+        return (found or self._moments(shared, own, now))[0]
 
     def expected_level(self, shared: str, now: Nanoseconds) -> float:
         """Return the expected load of other programs on a shared resource."""
@@ -194,18 +196,18 @@ class Belief:
     def _compute(
         self, shared: str, own: float, now: Nanoseconds
     ) -> tuple[float, float]:
-        law = self.law
+        law, at_capacity = self.law, self._at_capacity
         mean = square = 0.0
-        at_capacity = law is slowdown_at_capacity  # written out: it is the usual one
         probabilities = self.probabilities(shared, now)
-        for p, level in zip(probabilities, self.levels[shared], strict=True):
+        for p, level in zip(probabilities, self.levels[shared]):  # noqa: B905  the same lengths, in the innermost loop
             value = own + level
             if not at_capacity:
                 value = law(value)
-            elif value < 1.0:
+            elif value < 1.0:  # the usual law, written out
                 value = 1.0
-            mean += p * value
-            square += p * value * value
+            part = p * value
+            mean += part
+            square += part * value
         return mean, max(square - mean * mean, 0.0)
 
     def _multiply(

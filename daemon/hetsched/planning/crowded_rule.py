@@ -98,10 +98,12 @@ class CrowdedRule:
         """Move running tasks from crowded places to slots that nobody takes."""
         system = ends.system
         movable = [
-            self._leaver(ends, each, here)
+            leaver
             for here, running in ends.running.items()
             for each in running
             if self._may_move(each, system)
+            for leaver in [self._leaver(ends, each, here)]
+            if leaver.may_gain()
         ]
         for name in system.idle() if movable else ():
             if ends.free[name][0] > 0.0 or system.resources[name].shared:
@@ -147,7 +149,7 @@ class CrowdedRule:
         rest = each.alone / max(system.seconds(task.row, here), 1e-9)
         least = self.least_gain * float(2**task.moves) * each.left
         expected = system.fit(task.row).expected
-        return Leaver(task, here, each.left, until, min(rest, 1.0), least, expected)
+        return Leaver(task, here, each.left - until - least, min(rest, 1.0), expected)
 
 
 @dataclass(slots=True)
@@ -156,37 +158,41 @@ class Leaver:
 
     Attributes:
         here: where it runs.
-        left: seconds that it still takes here.
-        until: seconds until it is at a checkpoint.
+        margin: seconds that it still takes here after its next checkpoint, less those
+            that a move must save.
         rest: share of the task that is left.
-        least: seconds that a move must save.
         expected: resource -> nanoseconds that the whole task takes there alone.
 
     """
 
     task: TaskRecord
     here: str
-    left: float
-    until: float
+    margin: float
     rest: float
-    least: float
     expected: Mapping[str, Nanoseconds]
 
+    def may_gain(self) -> bool:
+        """Whether it would be quick enough alone, on the best of all resources."""
+        least = min(self.expected.values(), default=None)
+        return least is not None and self._alone(least) < self.margin
+
     def saved(self, ends: ExpectedFinish, there: str) -> float:
-        """Return the seconds saved beyond `least` by a move; 0: it cannot be one."""
-        alone = self.expected.get(there)
-        if alone is None or self.rest == 0.0:
+        """Return the seconds saved beyond what a move must save; 0: it cannot be one."""
+        whole = self.expected.get(there)
+        if whole is None:
             return 0.0
-        quickest = self.rest * alone / SECOND
-        margin = self.left - self.until - self.least
-        if quickest >= margin:  # nothing is quicker than alone
+        quickest = self._alone(whole)
+        if quickest >= self.margin:  # nothing is quicker than alone
             return 0.0
         crowding = ends.system.crowding
         loads: Loads = ()
         if crowding is not None:
             loads = crowding.model.loads_of(self.task.row.type, there)
         slowed = quickest * ends.slowdown(loads, loads)
-        return margin - slowed - ends.moving(self.task, self.here, there)
+        return self.margin - slowed - ends.moving(self.task, self.here, there)
+
+    def _alone(self, whole: Nanoseconds) -> float:
+        return self.rest * whole / SECOND
 
 
 BETTER = 0.02

@@ -11,16 +11,19 @@ from bisect import insort
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hetsched.contention import Loads
 from hetsched.ids import TaskId
 from hetsched.planning.outlook import CHECKPOINT_S
 from hetsched.system import SECOND, Fit
-from hetsched.tasks import TaskRecord
+from hetsched.tasks import Row, TaskRecord
 
 if TYPE_CHECKING:
     from hetsched.system import ResourceState, System
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 ROWS = 128
 """Rows of a resource's queue that a reaction looks at: a bound of its time."""
@@ -93,6 +96,8 @@ class KnownTimes:
     times: OrderedDict[TaskId, tuple[Fit, float, Times]] = field(
         default_factory=OrderedDict
     )
+    rows: OrderedDict[Row, tuple[Fit, Times]] = field(default_factory=OrderedDict)
+    """Times of a whole task without inputs: those of its row."""
 
     def of(self, task: TaskRecord, system: System) -> Times:
         """Return the times of a waiting task."""
@@ -101,27 +106,45 @@ class KnownTimes:
         if found is not None and found[0] is fit and found[1] == task.left:
             return found[2]
         made = self._made(task, system, fit)
-        if (
-            len(self.times) >= KEPT
-        ):  # one by one: to drop all at once takes milliseconds
-            self.times.popitem(last=False)
-        self.times[task.id] = (fit, task.left, made)
+        _keep(self.times, task.id, (fit, task.left, made))
         return made
 
+    def clear(self, version: int) -> None:
+        """Forget all: the learned loads have changed."""
+        self.version = version
+        self.times.clear()
+        self.rows.clear()
+
     def _made(self, task: TaskRecord, system: System, fit: Fit) -> Times:
-        times: Times = {}
-        for name in fit.affinities:
-            alone, loads = system.alone(task, name)
-            times[name] = alone * task.left, loads
-        return times
+        if task.left < 1.0 or system.inputs_of(task):
+            return _times_of(task, system, fit)
+        found = self.rows.get(task.row)
+        if found is None or found[0] is not fit:
+            found = fit, _times_of(task, system, fit)
+            _keep(self.rows, task.row, found)
+        return found[1]
+
+
+def _times_of(task: TaskRecord, system: System, fit: Fit) -> Times:
+    times: Times = {}
+    for name in fit.affinities:
+        alone, loads = system.alone(task, name)
+        times[name] = alone * task.left, loads
+    return times
+
+
+def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """Keep one more; the oldest goes, alone: to drop all at once takes milliseconds."""
+    if len(known) >= KEPT:
+        known.popitem(last=False)
+    known[key] = value
 
 
 def _known_times(system: System) -> KnownTimes:
     known: KnownTimes = system.remembered.setdefault("times", KnownTimes())
     version = 0 if system.crowding is None else system.crowding.model.version
     if known.version != version:
-        known.times.clear()
-        known.version = version
+        known.clear(version)
     return known
 
 
@@ -222,6 +245,8 @@ class ExpectedFinish:
         name = state.resource.name
         running = [self._running(task, name) for task in state.running.values()]
         self.running[name] = running
+        if not running and not state.queue:
+            return [0.0] * state.slots
         for each in running:
             for load in each.loads:
                 bound = load.bound * each.alone
@@ -259,7 +284,9 @@ class ExpectedFinish:
                 task.row, self.system.resources[name]
             )
             whole, loads = seconds, ()
-        factor = self.slowdown(loads, ())
+        factor = 1.0
+        if self.crowding is not None:
+            factor = self.crowding.slowdown_of(loads, self.demand, self.system.now)
         elapsed = (self.system.now - task.progress_at) / SECOND
         alone = whole * task.left - elapsed / factor
         alone = max(alone, OVERDUE * whole, CHECKPOINT_S)

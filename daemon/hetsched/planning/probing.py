@@ -71,17 +71,16 @@ def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord
     """
     waiting = waiting_without_place(system)
     waiting.sort(key=lambda task: (-task.priority, ready_since(task), task.sequence))
-    places: dict[Row, Places] = {}
+    idle = system.idle()
     stages: dict[StageKey, list[TaskRecord]] = {}
     probed: dict[StageKey, set[str]] = {}
     for task in waiting:
         key = _stage_of(task, system)
         stages.setdefault(key, []).append(task)
-        able = places.get(task.row) or places.setdefault(
-            task.row, places_of(task.row, system)
-        )
-        probed.setdefault(key, set()).update(_drawn(task.id, able, count, seed))
-    for name in system.idle():
+        known, able = probed.setdefault(key, set()), system.affinities(task.row)
+        if any(name in able and name not in known for name in idle):
+            known.update(probes_of(task, system, count, seed))
+    for name in idle:
         for _ in range(system.spare(name)):
             for key, tasks in stages.items():
                 if name not in probed[key]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hetsched.policy import Decision
     from hetsched.system import System
 
-RUNS = 5
+RUNS = 15
 """Of the same decisions; the least time of each counts: others on the machine only add."""
 UPDATES = 120
 """Of the trainings that come with hetd."""

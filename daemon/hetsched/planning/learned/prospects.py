@@ -334,8 +334,9 @@ def _with_transfers(
     share = np.where(able & known, arrays.alone / whole, 1.0)[:, None]
     places = np.arange(len(node.names))[:, None]
     demand, bound = np.zeros_like(seconds), np.zeros_like(seconds)
-    np.add.at(demand, (places, arrays.shared), arrays.demand * share)
-    np.add.at(bound, (places, arrays.shared), arrays.bound * share)
+    # a shared resource is once among the loads of a task, but for the padding, which is 0
+    demand[places, arrays.shared] = arrays.demand * share
+    bound[places, arrays.shared] = arrays.bound * share
     seconds /= whole[:, None]
     alone = np.where(able, np.where(known, whole, 0.0), np.inf)
     return TaskArrays(alone, *_listed(demand + seconds, bound + seconds, node.last))
