@@ -580,19 +580,17 @@ class Reactor:
     # ------------------------------------------------------------ events of resources
 
     def _on_resource_lost(self, event: e.ResourceLost) -> None:
+        """Take a resource out of service: all that runs there has to yield.
+
+        No task is given to another worker while the present one may still compute it. One
+        that cannot yield, because the device does not answer, is lost with its worker.
+        """
         state = self.system.states[event.resource]
         state.up = False
         self._close_resource(state)
-        reason = f"{event.resource} was lost: {event.reason}"
-        for task in reversed(state.trailing.copy().values()):
-            self.state.release_worker(task)
-            self.state.take_back(task, reason)
         for task in list(state.running.values()):
-            self.state.release_worker(task)
-            if task.not_started:
-                self.state.take_back(task, reason)
-            else:
-                self.state.mark_lost(task, reason)
+            if not task.preempting:  # else it leaves already, perhaps for another place
+                self.state.preempt(task.id, None, requeue=not task.preemptible)
 
     def _on_resource_returned(self, event: e.ResourceReturned) -> None:
         state = self.system.states[event.resource]

@@ -363,9 +363,6 @@ class EventfulWorld(World):
     def lose_resource(self, name: str) -> None:
         self.unusable.add(name)
         self.dispatch(e.ResourceLost(name, "fell off the bus"))
-        for binding in list(self.bindings.values()):
-            if name in (binding.resource, binding.behind):
-                self.forget(binding)
 
     @rule(name=NAMES)
     def return_resource(self, name: str) -> None:

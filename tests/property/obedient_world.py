@@ -343,14 +343,10 @@ class World(RuleBasedStateMachine):
         where = binding.resource or binding.behind
         if record is None and self.submitted[binding.task].parallel:
             self.forget(binding)  # a part has failed, and the whole task with it
-        elif where is None or where in self.lost():
+        elif where is None:
             self.forget(binding)
         elif binding.behind is not None:
             binding.recalled = True
-
-    def lost(self) -> set[str]:
-        states = self.scheduler.system.states
-        return {name for name, state in states.items() if not state.up}
 
     def keep(self, record: a.Record) -> None:
         before = self.recorded.get(record.task)

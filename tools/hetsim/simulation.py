@@ -15,7 +15,7 @@ from hetsched.limits import Limits
 from hetsched.policy import uses_belief
 from hetsched.scheduler import Scheduler
 from hetsched.tasks import State
-from hetsim.agenda import Agenda, Order
+from hetsim.agenda import Agenda, Occurrence, Order
 from hetsim.contention import (
     ContendedNode,
     ContendedWorkers,
@@ -204,8 +204,9 @@ class Simulation:
         self.agenda.add(at, Order.DEADLINE, passed)
 
     def _enter_outage(self, outage: Outage) -> None:
-        lost = e.ResourceDrained if outage.drain else e.ResourceLost
-        begin = Told(lost(outage.resource))
+        begin: Occurrence = DeviceFailure(outage.resource, self)
+        if outage.drain:
+            begin = Told(e.ResourceDrained(outage.resource))
         self.agenda.add(nanoseconds(outage.start), Order.RESOURCE, begin)
         if outage.finish is not None:
             end = Told(e.ResourceReturned(outage.resource))
@@ -284,6 +285,15 @@ class Simulation:
         submission = part.submission(self.kinds)
         return e.StripsGiven(job.id, run.epoch, submission, 1.0 / job.strips)
 
+    def lose_workers(self, resource: str, now: Nanoseconds) -> None:
+        """Let the workers on a resource die with what they compute."""
+        for task in self.scheduler.system.running(resource):
+            run = self._by_id[task.id].run
+            if run is not None:
+                run.abandon(now)
+                gone = e.WorkerLost(task.id, run.epoch, f"{resource} failed")
+                self.agenda.add(now, Order.WORKER, Told(gone))
+
     def _abort(self, action: a.Abort, now: Nanoseconds) -> None:
         run = self._by_id[action.task].run
         if run is None:
@@ -338,6 +348,18 @@ class Told:
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event:
         return self._event
+
+
+class DeviceFailure:
+    """A resource fails, and so do the workers that compute on it."""
+
+    def __init__(self, resource: str, simulation: Simulation) -> None:
+        self._resource = resource
+        self._simulation = simulation
+
+    def happen(self, now: Nanoseconds, ticket: Ticket) -> Event:
+        self._simulation.lose_workers(self._resource, now)
+        return e.ResourceLost(self._resource)
 
 
 class Arrival:

@@ -56,6 +56,8 @@ class HistoryNotes:
             return "its owner holds it"
         if task.pinned is not None and task.pinned == task.destination:
             return "its owner moves it"
-        if not self._system.states[task.assigned_to].usable:
-            return f"{task.resource} is drained"
+        state = self._system.states[task.assigned_to]
+        if not state.usable:
+            why = "drained" if state.up else "out of service"
+            return f"{task.resource} is {why}"
         return task.rule

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 def _fail_on_gpu(shell: Shell, name: str, code: str = "device") -> None:
     """Run a task on the GPU, where it fails."""
-    shell.submit(a_spec(resources=["gpu0"]))
+    _fail_on(shell, "gpu0", name, code)
+
+
+def _fail_on(shell: Shell, resource: str, name: str, code: str = "device") -> None:
+    shell.submit(a_spec(resources=[resource]))
     run = shell.sent.to(name, m.Run)[-1]
-    assert run.device.name == "gpu0"
+    assert run.device.name == resource
     shell.reports.report(a_peer(name), m.Failed(run.task, run.epoch, "boom", code))
 
 
@@ -59,6 +63,32 @@ def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
 
     assert (device_of(shell).state, device_of(shell).reason) == ("up", "")
     assert shell.state(waits) == "running"
+
+
+def test_a_task_beside_those_that_fail_yields_before_it_goes_on_elsewhere(
+    shell: Shell,
+) -> None:
+    """Two workers would compute it, and a command would have its effects twice."""
+    give_trials(shell)
+    shell.worker("beside")
+    (task,) = shell.submit(a_spec())
+    run = shell.run_of("beside")
+    shell.worker("w")
+    for _ in range(3):
+        _fail_on(shell, "cpu", "w")
+
+    (preempt,) = shell.sent.to("beside", m.Preempt)
+    assert (preempt.task, preempt.epoch) == (task, run.epoch)
+    assert shell.sent.to("beside", m.Abort) == []
+    assert shell.sent.to("w", m.Run)[-1].task != task, "another worker computes it, too"
+    yielded = m.Yielded(task, run.epoch, m.CheckpointRecord(5, 10), strips=2)
+    shell.reports.report(a_peer("beside"), yielded)
+
+    first, second = shell.sent.to("beside", m.Run)
+    assert (first.device.name, second.device.name) == ("cpu", "gpu0")
+    page = shell.journal.find(task)
+    assert page is not None
+    assert page.segments[0].stop_rule == "cpu is out of service"
 
 
 @pytest.mark.parametrize("code", ["program", "device-memory", "task-failed"])

@@ -8,7 +8,7 @@ import pytest
 
 from builders import a_resource, a_task
 from hetsched import events as e
-from hetsched.actions import Abort, Preempt, Record
+from hetsched.actions import Preempt, Record
 from hetsched.limits import Limits
 from hetsched.tasks import State
 from unit.hetsched.scheduler.expected_actions import BOTH, CPU, GPU, ONE, TWO, ran
@@ -134,15 +134,30 @@ def test_tasks_of_a_lost_resource_go_elsewhere(a_scheduler: Start) -> None:
     node.handle(a_task(1))
     node.handle(a_task(2))
 
-    actions = node.handle(e.ResourceLost("gpu0", "fell off the bus"))
+    lost = node.handle(e.ResourceLost("gpu0", "fell off the bus"))
+    yielded = node.handle(e.TaskYielded(ONE, 1, 0.5))
 
-    reason = "gpu0 was lost: fell off the bus"
-    # Both go to the CPU, in the order of their arrival.
-    assert actions == [
-        Abort(ONE, 1),
-        Record(ONE, State.QUEUED, "retried", None, reason),
+    assert lost == [Preempt(ONE, 1), *ran(TWO, 2, "cpu")]
+    assert yielded == [
+        Record(ONE, State.PREEMPTED, "preempted"),
+        Record(ONE, State.PREEMPTED, "placed", "cpu"),
+    ]
+
+
+def test_a_task_of_a_lost_resource_is_elsewhere_only_after_its_worker(
+    a_scheduler: Start,
+) -> None:
+    """Two workers would have the effects of a command twice."""
+    node = a_scheduler([CPU, GPU], BOTH)
+    node.handle(a_task(1, preemptible=False))
+
+    lost = node.handle(e.ResourceLost("gpu0", "fell off the bus"))
+    gone = node.handle(e.WorkerLost(ONE, 1, "did not yield"))
+
+    assert lost == [Preempt(ONE, 1, requeue=True)]
+    assert gone == [
+        Record(ONE, State.QUEUED, "retried", None, "did not yield"),
         *ran(ONE, 2, "cpu"),
-        Record(TWO, State.QUEUED, "placed", "cpu"),
     ]
 
 
@@ -154,17 +169,27 @@ def test_a_task_that_can_run_nowhere_else_waits_for_the_resource(
     node.handle(a_task(2, resources=["gpu0"]))
 
     lost = node.handle(e.ResourceLost("gpu0"))
+    yielded = node.handle(e.TaskYielded(ONE, 1, 0.5))
     back = node.handle(e.ResourceReturned("gpu0"))
 
-    assert lost == [
-        Abort(ONE, 1),
-        Record(ONE, State.QUEUED, "retried", None, "gpu0 was lost: "),
-        Record(TWO, State.QUEUED, "unplaced"),
-    ]
+    assert lost == [Preempt(ONE, 1), Record(TWO, State.QUEUED, "unplaced")]
+    assert yielded == [Record(ONE, State.PREEMPTED, "preempted")]
     assert back == [
-        *ran(ONE, 2, "gpu0"),
+        *ran(ONE, 1, "gpu0"),
         Record(TWO, State.QUEUED, "placed", "gpu0"),
     ]
+
+
+def test_the_loss_of_a_resource_redirects_no_task_that_is_leaving(
+    a_scheduler: Start,
+) -> None:
+    gpus = [a_resource("gpu", "gpu0"), a_resource("gpu", "gpu1")]
+    node = a_scheduler([CPU, *gpus], {"any": {"cpu": 9.0, "gpu0": 1.0, "gpu1": 2.0}})
+    node.handle(a_task(1))
+    node.handle(e.TaskMoved(ONE, "cpu"))
+
+    assert node.handle(e.ResourceLost("gpu0")) == []
+    assert node.handle(e.TaskYielded(ONE, 1, 0.5))[1:] == ran(ONE, 1, "cpu")
 
 
 def test_a_drained_resource_sends_its_tasks_away(a_scheduler: Start) -> None:
