@@ -139,7 +139,10 @@ class Launcher:
             if self._link.welcome is not None:
                 self._exits.remove_confirmed()
                 self._ask_what_may_go()
-        self._link.close()
+        if self._link.connected:
+            self._link.close()
+        else:  # the next launcher tells hetd of the exits
+            self._link.close(linger_ms=0)
 
     def _listen(self, descriptor: int, on: bool) -> None:  # noqa: FBT001  a callback
         """Look after the workers when a descriptor is readable."""

@@ -194,11 +194,21 @@ class Link:
         self._flush()
         self._put(frame)
 
-    def close(self) -> None:
-        """Close the link after sending the last messages; may be called twice."""
+    @property
+    def connected(self) -> bool:
+        """Whether hetd has answered, and is there."""
+        return self.welcome is not None and not self._is_lost()
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        """Close the link after sending the last messages; may be called twice.
+
+        Args:
+            linger_ms: milliseconds to wait for hetd to take them, if it is not there.
+
+        """
         if not self._context.closed:
             self._flush()
-            self._disconnect(LINGER_MS)
+            self._disconnect(linger_ms)
             self._context.term()
 
     def _follows(self) -> bool:

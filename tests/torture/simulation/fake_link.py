@@ -54,7 +54,7 @@ class SimulatedLink(Link):
     def send_validated(self, message: Message) -> None:
         self.send(message)
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = 0) -> None:
         self._flush()
         self._connection.close()
 

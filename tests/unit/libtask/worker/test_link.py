@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zmq
 
-from libtask.messages import FromDaemon, Register, Retire, encode
+from libtask.messages import (
+    PROTOCOL,
+    FromDaemon,
+    Register,
+    Registered,
+    Retire,
+    encode,
+)
 from libtask.worker.link import Link
 from unit.scripted_daemon import PATIENCE
 
@@ -67,3 +74,20 @@ def test_a_last_word_that_comes_between_two_looks_is_heard(
     link.close()
 
     assert said == Retire()
+
+
+def test_a_link_knows_whether_somebody_is_there(tmp_path: Path, router: Any) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("launcher")])
+    before = link.connected
+    route = router.recv_multipart()[0]
+    router.send_multipart(
+        [route, encode(Registered(PROTOCOL, "test", 1, launcher=True))]
+    )
+    link.await_welcome(PATIENCE)
+    answered = link.connected
+    router.close(linger=0)
+    assert link._monitor.poll(int(1000 * PATIENCE))
+
+    assert (before, answered, link.connected) == (False, True, False)
+    link.close(linger_ms=0)
