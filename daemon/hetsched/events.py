@@ -295,7 +295,7 @@ class WorkerLost(msgspec.Struct, frozen=True):
 
 
 class ResourceLost(msgspec.Struct, frozen=True):
-    """A resource failed; the tasks that ran there are lost."""
+    """A resource is out of service; the tasks that run there have to yield."""
 
     resource: str
     reason: str = ""

@@ -173,8 +173,9 @@ class Leaver:
 
     def may_gain(self) -> bool:
         """Whether it would be quick enough alone, on the best of all resources."""
-        least = min(self.expected.values(), default=None)
-        return least is not None and self._alone(least) < self.margin
+        if self.rest == 0.0 or not self.expected:
+            return False
+        return self._alone(min(self.expected.values())) < self.margin
 
     def saved(self, ends: ExpectedFinish, there: str) -> float:
         """Return the seconds saved beyond what a move must save; 0: it cannot be one."""
