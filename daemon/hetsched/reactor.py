@@ -580,17 +580,15 @@ class Reactor:
     # ------------------------------------------------------------ events of resources
 
     def _on_resource_lost(self, event: e.ResourceLost) -> None:
-        """Take a resource out of service: all that runs there has to yield.
+        """Take a resource out of service; what runs there leaves, as from a drained one.
 
         No task is given to another worker while the present one may still compute it. One
-        that cannot yield, because the device does not answer, is lost with its worker.
+        whose device fails fails itself, and one that does not answer is lost with its worker.
         """
         state = self.system.states[event.resource]
         state.up = False
         self._close_resource(state)
-        for task in list(state.running.values()):
-            if not task.preempting:  # else it leaves already, perhaps for another place
-                self.state.preempt(task.id, None, requeue=not task.preemptible)
+        self._send_away(state)
 
     def _on_resource_returned(self, event: e.ResourceReturned) -> None:
         state = self.system.states[event.resource]
@@ -623,10 +621,7 @@ class Reactor:
         state = self.system.states[event.resource]
         state.draining = True
         self._close_resource(state)
-        for task in list(state.running.values()):
-            # A task that can run nowhere else runs to its end; one that leaves already does.
-            if not task.preempting and self.system.affinities(task.row):
-                self.state.preempt(task.id, None)
+        self._send_away(state)
 
     def _on_node_stopping(self, event: e.NodeStopping) -> None:
         for state in self.system.states.values():
@@ -637,6 +632,15 @@ class Reactor:
             for task in state.running.values():
                 self.state.preempt(task.id, None)
         self.state.defer_unfit()
+
+    def _send_away(self, state: ResourceState) -> None:
+        """Ask the tasks that run on a resource to yield.
+
+        One that can run nowhere else, or cannot yield, runs to its end.
+        """
+        for task in list(state.running.values()):
+            if not task.preempting and self.system.affinities(task.row):
+                self.state.preempt(task.id, None)
 
     def _close_resource(self, state: ResourceState) -> None:
         """Empty the queue of a resource that is out of use; its tasks are placed again."""

@@ -144,38 +144,36 @@ def test_tasks_of_a_lost_resource_go_elsewhere(a_scheduler: Start) -> None:
     ]
 
 
-def test_a_task_of_a_lost_resource_is_elsewhere_only_after_its_worker(
+def test_a_task_that_cannot_yield_runs_on_where_a_resource_is_lost(
     a_scheduler: Start,
 ) -> None:
-    """Two workers would have the effects of a command twice."""
+    """It is elsewhere only after its worker: two would have its effects twice."""
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1, preemptible=False))
 
     lost = node.handle(e.ResourceLost("gpu0", "fell off the bus"))
-    gone = node.handle(e.WorkerLost(ONE, 1, "did not yield"))
+    gone = node.handle(e.WorkerLost(ONE, 1, "reached no checkpoint"))
 
-    assert lost == [Preempt(ONE, 1, requeue=True)]
+    assert lost == []
     assert gone == [
-        Record(ONE, State.QUEUED, "retried", None, "did not yield"),
+        Record(ONE, State.QUEUED, "retried", None, "reached no checkpoint"),
         *ran(ONE, 2, "cpu"),
     ]
 
 
-def test_a_task_that_can_run_nowhere_else_waits_for_the_resource(
-    a_scheduler: Start,
-) -> None:
+def test_a_task_that_can_run_nowhere_else_runs_on(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1, resources=["gpu0"]))
     node.handle(a_task(2, resources=["gpu0"]))
 
     lost = node.handle(e.ResourceLost("gpu0"))
-    yielded = node.handle(e.TaskYielded(ONE, 1, 0.5))
+    gone = node.handle(e.WorkerLost(ONE, 1, "killed"))
     back = node.handle(e.ResourceReturned("gpu0"))
 
-    assert lost == [Preempt(ONE, 1), Record(TWO, State.QUEUED, "unplaced")]
-    assert yielded == [Record(ONE, State.PREEMPTED, "preempted")]
+    assert lost == [Record(TWO, State.QUEUED, "unplaced")]
+    assert gone == [Record(ONE, State.QUEUED, "retried", None, "killed")]
     assert back == [
-        *ran(ONE, 1, "gpu0"),
+        *ran(ONE, 2, "gpu0"),
         Record(TWO, State.QUEUED, "placed", "gpu0"),
     ]
 

@@ -287,18 +287,17 @@ def test_tasks_of_a_lost_train_are_in_no_train_again(node: Harness) -> None:
     assert orders(actions) == [(1, None)]
 
 
-def test_a_lost_resource_recalls_what_it_has_not_begun(
-    node: Harness,
-) -> None:
-    a_train(node)
+def test_a_lost_resource_recalls_what_it_has_not_begun(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU, GPU], SECONDS, limits=LIMITS)
+    submit(node, *["short"] * 5)
+    train = [t for t in node.scheduler.system.tasks.values() if t.not_started]
 
     actions = node.handle(e.ResourceLost("cpu", "it broke"))
-    for number in (4, 3, 2):
-        epoch = node.scheduler.system.tasks[TaskId(number)].epoch
-        node.handle(e.TaskAborted(TaskId(number), epoch))
+    for task in reversed(train):
+        node.handle(e.TaskAborted(task.id, task.epoch))
 
-    assert [x.task for x in actions if isinstance(x, Recall)] == [2, 3, 4]
-    attempts = {n: task.attempts for n, task in node.scheduler.system.tasks.items()}
-    assert attempts == {1: 0, 2: 0, 3: 0, 4: 0, 5: 0}
-    states = {n: task.state for n, task in node.scheduler.system.tasks.items()}
-    assert {n for n, state in states.items() if state is State.RUNNING} == {1}
+    assert [x.task for x in actions if isinstance(x, Preempt)] == [1]
+    recalled = [x.task for x in actions if isinstance(x, Recall)]
+    assert recalled == [task.id for task in train] != []
+    attempts = {task.attempts for task in node.scheduler.system.tasks.values()}
+    assert attempts == {0}
