@@ -14,7 +14,7 @@ from pool.private_pool import PATIENCE, kill
 from system.private_daemon import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hetpool import Pool, PoolTask
@@ -31,10 +31,10 @@ def made(own_pool: Callable[..., PrivatePool]) -> PrivatePool:
 
 
 @pytest.fixture
-def client(made: PrivatePool) -> Pool:
-    client = made.pool()
-    made.await_nodes(client, "n1", "n2")
-    return client
+def client(made: PrivatePool) -> Iterator[Pool]:
+    with made.pool() as client:
+        made.await_nodes(client, "n1", "n2")
+        yield client
 
 
 def long(seconds: float = 5.0) -> dict[str, Any]:
@@ -63,13 +63,12 @@ def test_a_killed_agent_comes_back_to_the_same_task(
 
     assert task.result(PATIENCE)["strips"] == STRIPS
     assert executions(made, task) == ["completed"]
-    client.close()
 
 
 def test_what_a_killed_agent_had_parked_goes_on(
     made: PrivatePool, client: Pool
 ) -> None:
-    task = client.submit("synthetic", long())
+    task = client.submit("synthetic", long(10.0))
     node = running(task)
     daemon = made.nodes[node].daemon
     assert daemon is not None
@@ -81,7 +80,6 @@ def test_what_a_killed_agent_had_parked_goes_on(
 
     assert task.result(PATIENCE)["strips"] == STRIPS
     assert executions(made, task) == ["completed"]
-    client.close()
 
 
 def test_a_killed_hetd_comes_back_to_the_same_task(
@@ -95,7 +93,6 @@ def test_a_killed_hetd_comes_back_to_the_same_task(
 
     assert task.result(PATIENCE)["strips"] == STRIPS
     assert executions(made, task) == ["completed"]
-    client.close()
 
 
 def test_jobs_leave_a_node_whose_hetd_does_not_come_back(
@@ -112,7 +109,6 @@ def test_jobs_leave_a_node_whose_hetd_does_not_come_back(
     assert task.node != lost
     daemon.start()
     made.await_nodes(client, "n1", "n2")
-    client.close()
 
 
 def test_a_killed_scheduler_finds_everything_again(
@@ -136,7 +132,6 @@ def test_a_killed_scheduler_finds_everything_again(
         lambda: not any(each.is_running() for each in children), "its end", PATIENCE
     )
     assert executions(made, task) == ["completed"]
-    client.close()
 
 
 def test_jobs_of_a_lost_node_run_elsewhere(made: PrivatePool, client: Pool) -> None:
@@ -152,7 +147,6 @@ def test_jobs_of_a_lost_node_run_elsewhere(made: PrivatePool, client: Pool) -> N
         assert task.result(PATIENCE)["strips"] == STRIPS
         assert task.node != lost or task is not tasks[0]
     daemon.start()
-    client.close()
 
 
 def test_a_returning_node_ends_what_runs_elsewhere(
@@ -172,7 +166,6 @@ def test_a_returning_node_ends_what_runs_elsewhere(
     )
     assert running(task) != lost
     task.cancel()
-    client.close()
 
 
 def test_without_its_scheduler_a_node_holds_its_jobs(
@@ -192,7 +185,6 @@ def test_without_its_scheduler_a_node_holds_its_jobs(
     running(task)
     assert len(executions(made, task)) == 1
     task.cancel()
-    client.close()
 
 
 def test_root_runs_no_pool_unless_it_says_so(made: PrivatePool) -> None:
@@ -233,7 +225,6 @@ def test_jobs_outlive_their_client(made: PrivatePool, client: Pool) -> None:
 
     assert task.result(PATIENCE)["strips"] == 20
     assert executions(made, task) == ["completed"]
-    client.close()
 
 
 def size(path: str) -> int:
