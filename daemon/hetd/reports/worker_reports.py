@@ -354,6 +354,9 @@ class WorkerReports:
         if record is not None and record.bound:
             begun = begun and (ran or not record.not_started)
             hung = begun and bool(binding.kill_reason)
+            if hung and binding.kill_reason not in reason:
+                # nobody has said why it was ended
+                reason = f"{binding.kill_reason}: {reason}"
             lost = e.WorkerLost(
                 record.id,
                 record.epoch,

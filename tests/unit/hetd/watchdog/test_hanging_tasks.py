@@ -63,6 +63,18 @@ def test_a_task_that_can_run_nowhere_else_is_tried_there_again(
     assert shell.run_of("other").device.name == "cpu"
 
 
+def test_the_reason_is_told_where_no_launcher_tells_it(
+    shell: Shell, hands: Hands
+) -> None:
+    task, _ = _hanging(shell, hands)
+
+    shell.reports.process_ended(a_peer("w"), "w")
+
+    page = shell.journal.find(task)
+    assert page is not None
+    assert page.reason == "no checkpoint was reached in 10 s: its worker ended"
+
+
 def test_a_program_of_the_users_own_may_hang(shell: Shell, hands: Hands) -> None:
     shell.launcher()
     shell.worker("own", own=True)
