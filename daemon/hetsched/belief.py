@@ -75,7 +75,6 @@ class Belief:
         self.prior = [weight / whole for weight in tenants.weights]
         self.mean_s = tenants.mean_s
         self.law = model.law
-        self._at_capacity = model.law is slowdown_at_capacity
         self.levels = {
             name: tenants.levels_of(each.kind) for name, each in model.shared.items()
         }
@@ -170,8 +169,7 @@ class Belief:
 
     def slowdown(self, shared: str, own: float, now: Nanoseconds) -> float:
         """Return the expectation of g(own + load of others) of a shared resource."""
-        found = self._known.get((shared, own)) if now == self._known_at else None
-        return (found or self._moments(shared, own, now))[0]
+        return self._moments(shared, own, now)[0]
 
     def expected_level(self, shared: str, now: Nanoseconds) -> float:
         """Return the expected load of other programs on a shared resource."""
@@ -196,14 +194,15 @@ class Belief:
     def _compute(
         self, shared: str, own: float, now: Nanoseconds
     ) -> tuple[float, float]:
-        law, at_capacity = self.law, self._at_capacity
+        law = self.law
         mean = square = 0.0
+        at_capacity = law is slowdown_at_capacity  # written out: it is the usual one
         probabilities = self.probabilities(shared, now)
         for p, level in zip(probabilities, self.levels[shared]):  # noqa: B905  the same lengths, in the innermost loop
             value = own + level
             if not at_capacity:
                 value = law(value)
-            elif value < 1.0:  # the usual law, written out
+            elif value < 1.0:
                 value = 1.0
             part = p * value
             mean += part

@@ -106,9 +106,7 @@ class Simulation:
         self._recall_at: Nanoseconds | None = None
         self._behind: dict[TaskId, a.Run] = {}
         """Tasks that workers have behind others, and have not begun."""
-        self._crashes: dict[tuple[str, str], list[Crash]] = {}
-        for crash in scenario.crashes:
-            self._crashes.setdefault((crash.type, crash.resource), []).append(crash)
+        self._crashes = _crashes_of(scenario)
         node = None if contention is None else ContendedNode(scenario, contention)
         self._workers = _workers_of(scenario, self.agenda, node)
         self.arriving = len(self.jobs)
@@ -407,6 +405,14 @@ class DeadlinePassed:
         if task.state.placeable and task.resource is not None:
             return None
         return e.TaskCancelled(task.id, "its deadline has passed")
+
+
+def _crashes_of(scenario: Scenario) -> dict[tuple[str, str], list[Crash]]:
+    """Return the crashes of each task type on each resource."""
+    crashes: dict[tuple[str, str], list[Crash]] = {}
+    for crash in scenario.crashes:
+        crashes.setdefault((crash.type, crash.resource), []).append(crash)
+    return crashes
 
 
 def _workers_of(

@@ -355,7 +355,7 @@ class WorkerReports:
             begun = begun and (ran or not record.not_started)
             hung = begun and bool(binding.kill_reason)
             if hung and binding.kill_reason not in reason:
-                # nobody has said why it was ended
+                # no launcher has told why it was ended
                 reason = f"{binding.kill_reason}: {reason}"
             lost = e.WorkerLost(
                 record.id,

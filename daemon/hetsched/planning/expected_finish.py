@@ -212,10 +212,12 @@ class ExpectedFinish:
         """Return the slowdown of a task if `added` comes to the load of what runs."""
         if self.crowding is None or not loads:
             return 1.0
-        demand = {x.shared: self.demand[x.shared] for x in loads}
-        for each in added:
-            if each.shared in demand:
-                demand[each.shared] += each.demand
+        demand = self.demand
+        if added:
+            demand = {x.shared: demand[x.shared] for x in loads}
+            for each in added:
+                if each.shared in demand:
+                    demand[each.shared] += each.demand
         return self.crowding.slowdown_of(loads, demand, self.system.now)
 
     def take(self, chosen: Prospective) -> None:
@@ -284,9 +286,7 @@ class ExpectedFinish:
                 task.row, self.system.resources[name]
             )
             whole, loads = seconds, ()
-        factor = 1.0
-        if self.crowding is not None:
-            factor = self.crowding.slowdown_of(loads, self.demand, self.system.now)
+        factor = self.slowdown(loads, ())
         elapsed = (self.system.now - task.progress_at) / SECOND
         alone = whole * task.left - elapsed / factor
         alone = max(alone, OVERDUE * whole, CHECKPOINT_S)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hetsched.ids import TaskId
     from hetsched.system import System
-    from hetsched.tasks import Row, TaskRecord
+    from hetsched.tasks import TaskRecord
 
 StageKey: TypeAlias = tuple[object, str]
 """Job and application: the tasks that share their probes."""
@@ -34,22 +34,13 @@ def probes_of(task: TaskRecord, system: System, count: int, seed: int) -> Probes
 
     A processor with several slots is as likely to be probed as that many processors.
     """
-    return _drawn(task.id, places_of(task.row, system), count, seed)
-
-
-def places_of(row: Row, system: System) -> Places:
-    """Return number, name and slots of each processor that can run a row now."""
-    able = system.affinities(row)
-    return tuple([each for each in _places(system) if each[1] in able])
-
-
-def _places(system: System) -> Places:
-    return tuple(
-        [
-            (number, name, state.slots)
-            for number, (name, state) in enumerate(system.states.items())
-        ]
-    )
+    able = system.affinities(task.row)
+    places = [
+        (number, name, state.slots)
+        for number, (name, state) in enumerate(system.states.items())
+        if name in able
+    ]
+    return _drawn(task.id, tuple(places), count, seed)
 
 
 @lru_cache(maxsize=KEPT)

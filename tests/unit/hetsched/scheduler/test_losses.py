@@ -178,18 +178,6 @@ def test_a_task_that_can_run_nowhere_else_runs_on(a_scheduler: Start) -> None:
     ]
 
 
-def test_the_loss_of_a_resource_redirects_no_task_that_is_leaving(
-    a_scheduler: Start,
-) -> None:
-    gpus = [a_resource("gpu", "gpu0"), a_resource("gpu", "gpu1")]
-    node = a_scheduler([CPU, *gpus], {"any": {"cpu": 9.0, "gpu0": 1.0, "gpu1": 2.0}})
-    node.handle(a_task(1))
-    node.handle(e.TaskMoved(ONE, "cpu"))
-
-    assert node.handle(e.ResourceLost("gpu0")) == []
-    assert node.handle(e.TaskYielded(ONE, 1, 0.5))[1:] == ran(ONE, 1, "cpu")
-
-
 def test_a_drained_resource_sends_its_tasks_away(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
@@ -220,11 +208,14 @@ def test_a_preempted_task_without_a_destination_waits_first(a_scheduler: Start) 
     assert actions[1:] == ran(ONE, 1, "cpu")
 
 
-def test_a_drain_does_not_redirect_a_task_that_is_leaving(a_scheduler: Start) -> None:
+@pytest.mark.parametrize("out", [e.ResourceDrained("gpu0"), e.ResourceLost("gpu0")])
+def test_a_task_that_is_leaving_is_not_redirected(
+    a_scheduler: Start, out: e.Event
+) -> None:
     gpus = [a_resource("gpu", "gpu0"), a_resource("gpu", "gpu1")]
     node = a_scheduler([CPU, *gpus], {"any": {"cpu": 9.0, "gpu0": 1.0, "gpu1": 2.0}})
     node.handle(a_task(1))
     node.handle(e.TaskMoved(ONE, "cpu"))
 
-    assert node.handle(e.ResourceDrained("gpu0")) == []
+    assert node.handle(out) == []
     assert node.handle(e.TaskYielded(ONE, 1, 0.5))[1:] == ran(ONE, 1, "cpu")
