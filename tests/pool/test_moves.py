@@ -59,7 +59,7 @@ def test_a_moved_task_goes_on_where_it_was(
 def test_a_moved_computation_has_equal_bits_and_one_output_file(
     pool: Pool, tmp_path: Path
 ) -> None:
-    parameters = {"n": 512, "steps": 3000, "output": str(tmp_path / "plate.npy")}
+    parameters = {"n": 512, "steps": 40_000, "output": str(tmp_path / "plate.npy")}
     still = pool.submit("heat", parameters, resources=["cpu"]).result(PATIENCE)
     plate = (tmp_path / "plate.npy").read_bytes()
     task = pool.submit("heat", parameters, resources=["cpu"])
