@@ -111,6 +111,21 @@ def test_keys_belong_to_their_owner(reopen: Callable[[], Store]) -> None:
     assert store.key(3000, "k") is None
 
 
+def test_a_key_is_found_after_its_commit_whatever_is_written_then(
+    reopen: Callable[[], Store],
+) -> None:
+    store = reopen()
+    _commit(store, Batch(keys=[(1, "first", b"digest", b"one", 7)]))
+    found = [store.key(1, "first"), store.key(1, "second")]
+
+    store.submit(Batch(keys=[(1, "second", b"digest", b"two", 8)]))
+    meanwhile = store.key(1, "first")
+    store.flush()
+
+    assert [*found, meanwhile] == [(b"digest", b"one"), None, (b"digest", b"one")]
+    assert store.key(1, "second") == (b"digest", b"two")
+
+
 def test_samples_are_replaced_and_forgotten(reopen: Callable[[], Store]) -> None:
     store = reopen()
     old, new = (Figures("a/1", "cpu", s, 2.0, 0.5, 3, 0.25, 9.0) for s in (1.0, 4.0))
