@@ -90,6 +90,8 @@ class FakeDaemon:
         self.peers: list[bytes] = []
         self.mute: set[type] = set()
         self.answers: dict[type, Answer] = dict(answers or {})
+        self.together = False
+        """Whether all that answers a request is sent in one message."""
         self._welcome = Registered(
             protocol=protocol, version="9.9", pid=42, launcher=launcher
         )
@@ -136,9 +138,11 @@ class FakeDaemon:
         if kind in self.mute:
             self.mute.discard(kind)  # silent once
             return
-        answer = self.answers.get(kind, self._answer)
-        for reply in answer(message):
-            self._router.send_multipart([peer, encode(reply)])
+        frames = [
+            encode(reply) for reply in self.answers.get(kind, self._answer)(message)
+        ]
+        for part in [frames] if self.together else [[frame] for frame in frames]:
+            self._router.send_multipart([peer, *part])
 
     def _answer(self, message: Any) -> list[Message]:
         number = getattr(message, "request", 0)

@@ -86,6 +86,8 @@ class Connection:
         self._on_lag = on_lag
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
+        self._settled: list[tuple[Future[Any], Request]] = []
+        """Replies whose callers wake up once all of the same message of hetd is handled."""
         self._lock = threading.Lock()
         """Held by who uses the socket, and never while anything waits."""
         self._closing = False
@@ -254,6 +256,9 @@ class Connection:
                     return
             for frame in frames:
                 self._take(frame)
+            settled, self._settled = self._settled, []
+            for waiting, outcome in settled:
+                _settle(waiting, outcome)
 
     def _take(self, frame: bytes) -> None:
         try:
@@ -275,12 +280,9 @@ class Connection:
         waiting, then = self._pending.pop(message.request, (self._welcomed, None))
         if waiting.done():
             return
-        if isinstance(message, Error):
-            waiting.set_exception(error_of(message))
-            return
-        if then is not None:
+        if then is not None and not isinstance(message, Error):
             then(message)  # before the caller wakes up
-        waiting.set_result(message)
+        self._settled.append((waiting, message))
 
     def _bury(self) -> None:
         """Fail what waits for a reply."""
@@ -291,6 +293,14 @@ class Connection:
                 waiting.set_exception(lost)
         if self._greeted and not self._closing:
             self._on_lost(self)
+
+
+def _settle(waiting: Future[Any], reply: Request) -> None:
+    """Wake up who waits for a reply."""
+    if isinstance(reply, Error):
+        waiting.set_exception(error_of(reply))
+    else:
+        waiting.set_result(reply)
 
 
 def error_of(message: Error) -> HetError:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 import pytest
 
 from libtask.client.client import Client
+from libtask.client.connection import Connection
 from libtask.errors import DaemonUnreachableError, NotFoundError, TaskFailedError
 from libtask.messages import (
     Done,
@@ -48,6 +50,29 @@ def test_end_that_comes_with_the_answer_is_not_lost(
 
     for _ in range(50):
         assert client.submit_specs(specs(1))[0].result(5) == 7
+
+
+def test_caller_wakes_up_once_all_that_came_with_its_answer_is_handled(
+    daemon: FakeDaemon,
+) -> None:
+    daemon.answers[Submit] = lambda message: [
+        Submitted(message.request, [1]),
+        a_change(1, "completed", result=7),
+    ]
+    daemon.together = True
+    asked, woken = threading.Event(), []
+
+    def pushed(_change: object) -> None:
+        asked.wait(5)
+        woken.append(reply.done())
+
+    connection = Connection(daemon.path, pushed, lambda _lost: None)
+    reply = connection.ask(Submit(0, specs(1), key="one"))
+    asked.set()
+
+    assert reply.result(5).ids == [1]
+    assert woken == [False]
+    connection.close()
 
 
 def test_several_changes_in_one_message(client: Client, daemon: FakeDaemon) -> None:
