@@ -88,12 +88,12 @@ def read_chain(path: Path, real: np.dtype[Any]) -> Chain:
 
 def dense_chain(matrix: NDArray[Any], real: np.dtype[Any]) -> Chain:
     """Check a dense matrix and scale its rows to a sum of 1."""
-    from hetkernels.markov.layout import Chain
+    from hetkernels.markov.layout import Chain, aligned
 
     if matrix.dtype.kind not in "fiu":
         raise InputError(f"the matrix holds {matrix.dtype}; give real numbers")
     n = len(matrix)
-    scaled = np.empty((n, n), real)
+    scaled = aligned((n, n), real)
     for band in _bands(n):
         exact = np.asarray(matrix[band], np.float64)
         sums = _row_sums(exact, band.start)

@@ -122,8 +122,8 @@ class Kernel(Generic[Variant]):
     Args:
         name: the same in all processes; part of the key in the cache.
         variants: lists them for a size, best guess first.
-        turn: pieces that a variant does in one turn, where there are as many: more than
-            one where what several of them cost together is less than one by one.
+        turn: work that a variant does in one turn, in one piece at least, where there is as
+            much: for kernels whose pieces cost less together than one by one.
 
     """
 
@@ -131,7 +131,7 @@ class Kernel(Generic[Variant]):
         self,
         name: str,
         variants: Callable[[Size], tuple[Variant, ...]],
-        turn: int = 1,
+        turn: int = 0,
     ) -> None:
         self._name = name
         self._variants = variants
@@ -151,10 +151,11 @@ class Kernel(Generic[Variant]):
 
         """
         selection = self.selection(size)
+        turn = max(1, self._turn // size.work)
         piece, goes_on = 0, True
         while piece < pieces and goes_on and selection.chosen is None:
             index = selection.turn()
-            stop = min(piece + self._turn, pieces)
+            stop = min(piece + turn, pieces)
             begin = time.perf_counter()
             goes_on = do(selection.variant(index), piece, stop)
             if goes_on:

@@ -1,4 +1,4 @@
-"""Power iteration on the CPU: Numba, in our order of additions, each thread some columns.
+"""Power iteration on the CPU: Numba, in our order of additions, each thread some columns or rows.
 
 BLAS leaves its order of additions open, so that results would differ between kinds and
 between numbers of threads; memory, not arithmetic, is the limit in both cases.
@@ -30,8 +30,8 @@ WORTH_THREADS = 1 << 16
 WORTH_ALL_THREADS = 1 << 24
 """Number of entries above which all threads are used."""
 
-TURN = 16
-"""Steps of a turn: threads of one call meet sooner than those of two."""
+TURN = 1 << 25
+"""Entries of a turn: its threads have to wake up once, as those of a strip do."""
 
 SPAN = 16
 """Columns that one turn of the loop adds: a cache line of float32, two of float64."""
@@ -51,11 +51,14 @@ class Loop(NamedTuple):
         threads: that share a step.
         ahead: columns ahead of which a dense matrix is asked for; 0: the processor
             alone guesses what comes.
+        by_rows: whether threads multiply whole rows of a dense matrix, each some chunks,
+            and meet before they add them up; else each has some columns of all rows.
 
     """
 
     threads: int
     ahead: int
+    by_rows: bool = False
 
 
 def _loops(size: Size) -> tuple[Loop, ...]:
@@ -65,9 +68,12 @@ def _loops(size: Size) -> tuple[Loop, ...]:
     elif size.work >= WORTH_ALL_THREADS:
         counts = {size.threads}
     aheads = (0,) if size.form.startswith("sparse") else (0, AHEAD)
-    return tuple(
+    loops = [
         Loop(threads, ahead) for threads in sorted(counts)[::-1] for ahead in aheads
-    )
+    ]
+    if size.form.startswith("dense") and max(counts) > 1:
+        loops.append(Loop(max(counts), 0, by_rows=True))
+    return tuple(loops)
 
 
 WALK = Kernel("markov", _loops, TURN)
@@ -107,11 +113,11 @@ class CpuWalk:
         if loop.threads == 1:
             self._steps(arrays, walk, scratch, (count, ahead), self._tolerance)
             return not self._walk.status[1]
-        together, tolerance = TOGETHER[self._chain.form], self._tolerance
+        together, tolerance = TOGETHER[self._chain.form, loop.by_rows], self._tolerance
         parts, barrier = min(loop.threads, len(self._scratch.sums)), counters()
 
         def do_part(part: int) -> None:
-            """Do some columns of each step."""
+            """Do a part of each step."""
             how = (count, part, parts, ahead)
             together(arrays, walk, scratch, how, tolerance, barrier)
 
@@ -168,6 +174,29 @@ def dense_together(  # noqa: PLR0913, PLR0917  Numba takes no keywords of tuples
 
 
 @njit(cache=True, nogil=True)
+def dense_rows_together(  # noqa: PLR0913, PLR0917  as above
+    arrays: Any,
+    walk: Any,
+    scratch: Any,
+    how: tuple[int, int, int, int],
+    tolerance: float,
+    barrier: Any,
+) -> None:
+    """Do some rows of each step with a dense matrix, and then add up some columns."""
+    steps, part, parts, ahead = how
+    for _ in range(steps):
+        if walk[1][1]:
+            break
+        dense_rows(arrays, walk, scratch, (part, parts, ahead))
+        if arrive(barrier, parts):
+            release(barrier)
+        add_up(walk, scratch, part, parts)
+        if arrive(barrier, parts):
+            conclude(walk, scratch, tolerance)
+            release(barrier)
+
+
+@njit(cache=True, nogil=True)
 def sparse_together(  # noqa: PLR0913, PLR0917  as above
     arrays: Any,
     walk: Any,
@@ -191,30 +220,62 @@ def sparse_together(  # noqa: PLR0913, PLR0917  as above
 def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
     """Compute the columns of a thread's share, and sum the changes.
 
-    Threads that go through the same rows side by side read memory in one stream; with separate
-    rows they are as slow as one thread. Every second step goes backwards: it begins with the
-    rows that the step before left in the caches. The products of all chunks are added in
-    order afterwards, so the direction does not change a bit.
+    Threads that go through the same rows side by side read memory in one stream; on some
+    processors they are as slow as one thread with separate rows. Every second step goes
+    backwards: it begins with the rows that the step before left in the caches. The products of
+    all chunks are added in order afterwards, so the direction does not change a bit.
     """
     (matrix,) = arrays
     pair, status, _ = walk
     partial, sums = scratch
     part, parts, ahead = share
-    x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
-    blocks = part * len(sums) // parts, (part + 1) * len(sums) // parts
-    first, last = blocks[0] * BLOCK, min(blocks[1] * BLOCK, len(x))
+    x = pair[status[0] % 2]
+    first, last = _columns(len(x), len(sums), part, parts)
     chunks = -(-len(x) // CHUNK)
     for turn in range(chunks):
         chunk = chunks - 1 - turn if status[0] % 2 else turn
         rows = (chunk * CHUNK, min((chunk + 1) * CHUNK, len(x)))
         _chunk_products(matrix, x, partial[chunk, first:last], rows, (first, ahead))
+    add_up(walk, scratch, part, parts)
+
+
+@njit(cache=True, nogil=True)
+def dense_rows(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
+    """Multiply the chunks of rows of a thread's share, every second step backwards."""
+    (matrix,) = arrays
+    pair, status, _ = walk
+    partial = scratch[0]
+    part, parts, ahead = share
+    x = pair[status[0] % 2]
+    chunks = -(-len(x) // CHUNK)
+    first, last = part * chunks // parts, (part + 1) * chunks // parts
+    for turn in range(last - first):
+        chunk = last - 1 - turn if status[0] % 2 else first + turn
+        rows = (chunk * CHUNK, min((chunk + 1) * CHUNK, len(x)))
+        _chunk_products(matrix, x, partial[chunk], rows, (0, ahead))
+
+
+@njit(cache=True, nogil=True)
+def add_up(walk: Any, scratch: Any, part: int, parts: int) -> None:
+    """Add the products of all chunks in order, and sum the changes, for a part of the columns."""
+    pair, status, _ = walk
+    partial, sums = scratch
+    x, y = pair[status[0] % 2], pair[1 - status[0] % 2]
+    first, last = _columns(len(x), len(sums), part, parts)
     y[first:last] = 0
-    for chunk in range(chunks):
+    for chunk in range(-(-len(x) // CHUNK)):
         for i in range(first, last):
             y[i] += partial[chunk, i]
-    for block in range(blocks[0], blocks[1]):
+    for block in range(part * len(sums) // parts, (part + 1) * len(sums) // parts):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(x))
         sums[block] = _change(x[begin:end], y[begin:end])
+
+
+@njit(cache=True)
+def _columns(n: int, blocks: int, part: int, parts: int) -> tuple[int, int]:
+    """Return the first column of a part, and the one after the last: whole blocks."""
+    first, last = part * blocks // parts, (part + 1) * blocks // parts
+    return first * BLOCK, min(last * BLOCK, n)
 
 
 @njit(cache=True, nogil=True)
@@ -240,10 +301,12 @@ def conclude(walk: Any, scratch: Any, tolerance: float) -> None:
 
 
 STEPS: dict[str, Callable[..., None]] = {"dense": dense_steps, "sparse": sparse_steps}
-TOGETHER: dict[str, Callable[..., None]] = {
-    "dense": dense_together,
-    "sparse": sparse_together,
+TOGETHER: dict[tuple[str, bool], Callable[..., None]] = {
+    ("dense", False): dense_together,
+    ("dense", True): dense_rows_together,
+    ("sparse", False): sparse_together,
 }
+"""By form, and whether threads have rows."""
 
 
 @njit(cache=True)

@@ -25,6 +25,9 @@ CHUNK = 128
 BLOCK = 256
 """States whose changes are summed by themselves; a power of two."""
 
+VECTOR_BYTES = 64
+"""Bytes of the widest vectors and of a cache line."""
+
 Form = Literal["dense", "sparse"]
 
 
@@ -78,9 +81,22 @@ class Chain:
         return self.arrays[-1].dtype
 
 
+def aligned(shape: tuple[int, ...], real: np.dtype[Any]) -> NDArray[Any]:
+    """Allocate an array, without values, that begins at a whole vector.
+
+    Loads across the borders of cache lines make a step up to a fifth slower.
+    """
+    size = int(np.prod(shape)) * real.itemsize
+    memory = np.empty(size + VECTOR_BYTES, np.uint8)
+    skip = -memory.ctypes.data % VECTOR_BYTES
+    array: NDArray[Any] = memory[skip : skip + size].view(real).reshape(shape)
+    return array
+
+
 def start(chain: Chain) -> Walk:
     """Allocate the state of a power iteration that starts from equal probabilities."""
-    pair = np.zeros((2, chain.n), chain.real)
+    pair = aligned((2, chain.n), chain.real)
+    pair[1] = 0.0
     pair[0] = 1.0 / chain.n
     return Walk(pair, np.zeros(2, np.int32), np.zeros(1, chain.real))
 
@@ -90,7 +106,7 @@ def scratch(chain: Chain) -> Scratch:
     chunks = -(-chain.n // CHUNK) if chain.form == "dense" else 1
     blocks = -(-chain.n // BLOCK)
     width = chain.n if chain.form == "dense" else 1
-    return Scratch(np.empty((chunks, width), chain.real), np.empty(blocks, chain.real))
+    return Scratch(aligned((chunks, width), chain.real), np.empty(blocks, chain.real))
 
 
 def distribution(walk: Walk) -> NDArray[np.float64]:

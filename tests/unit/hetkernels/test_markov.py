@@ -106,11 +106,14 @@ def test_cutting_changes_no_bit_and_no_stop(which: int, strips: list[int]) -> No
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("loop", [(1, 0), (1, 16), (2, 0), (2, cpu.AHEAD)])
+@pytest.mark.parametrize(
+    "loop",
+    [(1, 0), (1, 16), (2, 0), (2, cpu.AHEAD), (2, 0, True), (3, cpu.AHEAD, True)],
+)
 @pytest.mark.parametrize("real", [FLOAT32, FLOAT64])
 @pytest.mark.parametrize("n", [1, 9, 135, 600])
 def test_variants_change_no_bit(
-    n: int, real: np.dtype[Any], loop: tuple[int, int]
+    n: int, real: np.dtype[Any], loop: tuple[Any, ...]
 ) -> None:
     chain = dense_chain(a_matrix(n), real)
     walk = layout.start(chain)
@@ -133,6 +136,19 @@ def test_threads_change_no_bit_of_sparse_chains(threads: int) -> None:
 
     for ours, theirs in zip(walk, walked(chain, [5]), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("real", [FLOAT32, FLOAT64])
+def test_arrays_begin_at_a_whole_vector(real: np.dtype[Any]) -> None:
+    chain = dense_chain(a_matrix(33), real)
+    walk, memory = layout.start(chain), layout.scratch(chain)
+
+    for array in (chain.arrays[0], walk.pair, memory.partial):
+        assert array.ctypes.data % layout.VECTOR_BYTES == 0
+        assert array.dtype == real
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+    np.testing.assert_array_equal(walk.pair, [np.full(33, 1 / 33, real), np.zeros(33)])
 
 
 def test_steps_after_convergence_change_nothing() -> None:

@@ -131,7 +131,7 @@ def test_every_piece_is_done_once_whoever_does_it(clock: Clock) -> None:
 
 
 def test_a_turn_has_several_pieces_where_there_are_as_many(clock: Clock) -> None:
-    kernel = Kernel("test", lambda _size: ("slow", "fast"), turn=3)
+    kernel = Kernel("test", lambda _size: ("slow", "fast"), turn=3 * SIZE.work)
 
     strips = [run(kernel, clock, pieces) for pieces in (5, 6 * ROUNDS)]
 
