@@ -1,8 +1,8 @@
 """The CPU kernels beside the libraries: the share of 20 runs in which ours is faster.
 
 Ours and the baseline take turns, the first of a pair in turn as well, so that a busy machine
-disturbs both alike. Before each run the threads of the other side have time to fall asleep,
-and one short call that does not count brings the data into the caches.
+disturbs both alike. Before each run the threads of the other side fall asleep, and one short
+call that does not count brings the data into the caches.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 RUNS = 20
 WANTED = 19
 """Runs of 20 in which ours has to be at least as fast."""
-RUN_SECONDS = 0.01
-"""A run repeats calls for this time, and takes their mean."""
-SETTLE_SECONDS = 0.03
-"""Threads of BLAS spin for a while after a call, and would slow the other side."""
+RUN_SECONDS = 0.05
+"""A run repeats calls for this time, as long as a strip of hetd, and takes their mean."""
+SETTLE_SECONDS = 0.02
+QUIET = 0.1
+"""Processor time, relative to the time that passes, below which all threads are asleep."""
 DECIDED = 60
 """Calls after which a kernel has chosen among its variants, at any size here."""
 DECIDING_SECONDS = 0.5
@@ -140,6 +141,7 @@ def pairs(device: Any) -> Iterator[Pair]:
 
 def compare(pair: Pair) -> dict[str, Any]:
     """Run both in turn; count the runs in which ours is at least as fast."""
+    _settle()
     until = time.perf_counter() + DECIDING_SECONDS
     for _ in range(DECIDED):
         pair.ours()
@@ -171,7 +173,7 @@ def compare(pair: Pair) -> dict[str, Any]:
 
 
 def _seconds(call: Callable[[], Any], *, cold: bool) -> float:
-    time.sleep(SETTLE_SECONDS)
+    _settle()
     if cold:
         call()
     begin = time.perf_counter()
@@ -180,6 +182,15 @@ def _seconds(call: Callable[[], Any], *, cold: bool) -> float:
         call()
         calls += 1
     return (time.perf_counter() - begin) / calls
+
+
+def _settle() -> None:
+    """Wait until no thread computes: those of BLAS spin for 0.1 s and more after a call."""
+    busy = 1.0
+    while busy > QUIET:
+        began, used = time.perf_counter(), time.process_time()
+        time.sleep(SETTLE_SECONDS)
+        busy = (time.process_time() - used) / (time.perf_counter() - began)
 
 
 def _once(call: Callable[[], Any]) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from libtask.client.handles import TaskHandle
     from libtask.messages import TaskSpec
 
 TASKS = 5000
@@ -37,6 +38,7 @@ CLIENTS = (8, 64)
 """Numbers of clients at once, beside one: each is a connection, and a thread here."""
 MORE_WORKERS = (1, 4, 8)
 ARRAY = 100_000
+LONG = {"seconds": {"cpu": 600.0}, "strips": 10_000}
 SYNCS = 50
 
 
@@ -47,6 +49,7 @@ def run() -> list[dict[str, Any]]:
         _warm_up(client, spec)
         rows = [*_beside_others(client, spec)]
         rows += [_clients(client, spec, number) for number in CLIENTS]
+        rows.append(_submission(client, spec))
         rows.append(_array(client, spec))
         rows.append({"case": "one at a time", **_latency(client, spec)})
     return [*rows, *(row for n in MORE_WORKERS for row in _workers(spec, n))]
@@ -114,13 +117,33 @@ def _workers(spec: TaskSpec, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _array(client: Client, spec: TaskSpec) -> dict[str, Any]:
-    """One submit of many tasks."""
+    """One submit of many tasks, from its start to the last end."""
     processes = DaemonProcesses(client)
     before = processes.consumption()
     rate = _timed(lambda: _through_hetd(client, spec, ARRAY), ARRAY)
     used = processes.consumption().since(before)
     return {
         "case": f"{ARRAY} tasks at once",
+        "tasks_per_s": round(rate),
+        **used.per_task(ARRAY),
+    }
+
+
+def _submission(client: Client, spec: TaskSpec) -> dict[str, Any]:
+    """The submit alone: until it is acknowledged, while long tasks occupy the workers."""
+    processes = DaemonProcesses(client)
+    long = [client.submit("synthetic", LONG) for _ in range(WORKERS)]
+    while any(each.info().state != "running" for each in long):
+        time.sleep(0.01)
+    before = processes.consumption()
+    handles: list[TaskHandle] = []
+    rate = _timed(lambda: handles.extend(client.submit_specs([spec] * ARRAY)), ARRAY)
+    used = processes.consumption().since(before)
+    client.cancel(*(each.id for each in long))
+    for handle in handles:
+        handle.result(300)
+    return {
+        "case": f"submit of {ARRAY} tasks, behind long ones",
         "tasks_per_s": round(rate),
         **used.per_task(ARRAY),
     }
