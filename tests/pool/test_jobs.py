@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
@@ -214,3 +217,63 @@ def test_the_pool_is_found_through_libtask() -> None:
     from libtask import pool as through_libtask
 
     assert through_libtask.Pool is hetpool.Pool
+
+
+LEFT_OPEN = """
+from hetpool import Pool
+Pool().submit("synthetic", {"seconds": {"cpu": 0.1}}, id="%s")
+"""
+DROPPED = """
+import threading
+from hetpool import Pool
+
+assert Pool().submit(pow, 2, 10).result(60) == 1024
+for thread in threading.enumerate():
+    if thread.name == "hetpool":
+        thread.join(60)
+        assert not thread.is_alive()
+print("ended")
+"""
+
+
+def a_script(script: str, made: PrivatePool) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "HETPOOL_CONFIG": str(made.config)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_the_end_of_a_program_that_left_its_pool_open_loses_no_job(
+    pool: Pool, shared_pool: PrivatePool
+) -> None:
+    job = f"{os.getpid():032x}"
+
+    ended = a_script(LEFT_OPEN % job, shared_pool)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    eventually(
+        lambda: (
+            [
+                each.state
+                for node in ("n1", "n2")
+                for each in shared_pool.tasks_of(node, job)
+            ]
+            == ["completed"]
+        ),
+        "the job",
+        PATIENCE,
+    )
+    eventually(lambda: not pool.tasks(), "no job left", PATIENCE)
+
+
+def test_a_pool_that_nobody_has_any_more_ends_its_thread(
+    pool: Pool, shared_pool: PrivatePool
+) -> None:
+    ended = a_script(DROPPED, shared_pool)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
+    eventually(lambda: not pool.tasks(), "no job left", PATIENCE)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from hetpool import Pool
 from hetpool import messages as m
@@ -13,10 +16,8 @@ from hetpool.outcomes import completed
 from unit.hetpool.fake_engine import a_node
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-    import pytest
 
     from hetpool.seam import Errand, StartedErrand
 
@@ -40,6 +41,12 @@ class ScriptedEngine:
     def __init__(self, losses: int) -> None:
         self.losses = losses
         self.placed: list[int] = []
+        self.closed = threading.Event()
+        self.thread: threading.Thread | None = None
+        """The thread of the pool's event loop."""
+
+    async def open(self) -> None:
+        self.thread = threading.current_thread()
 
     async def ask(self, name: str, message: bytes) -> bytes:
         if name == "nodes":
@@ -56,21 +63,29 @@ class ScriptedEngine:
         return [EndedErrand(each) for each in errands]
 
     async def close(self) -> None:
-        """Nothing to close."""
+        self.closed.set()
+
+
+@pytest.fixture
+def pool_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[ScriptedEngine], Pool]:
+    """Return a function that makes the pool of an engine."""
+
+    def make(engine: ScriptedEngine) -> Pool:
+        monkeypatch.setattr("hetpool.client.pool.DaskClientEngine", lambda *_: engine)
+        settings: Any = object()
+        return Pool(settings, incoming=tmp_path)
+
+    return make
 
 
 def test_jobs_whose_scheduler_is_lost_before_they_start_are_placed_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    pool_of: Callable[[ScriptedEngine], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ScriptedEngine(losses=2)
-
-    async def opened(*_: Any) -> ScriptedEngine:
-        return engine
-
-    monkeypatch.setattr(Pool, "_opened", opened)
     monkeypatch.setattr("hetpool.client.pool.FIRST_PAUSE_S", 0.01)
-    settings: Any = object()
-    with Pool(settings, incoming=tmp_path) as pool:
+    with pool_of(engine) as pool:
         _, tasks = pool.batch(
             [pool.job("synthetic", {"seconds": {"cpu": 1.0}}, id=f"{7:032x}")]
         )
@@ -78,3 +93,18 @@ def test_jobs_whose_scheduler_is_lost_before_they_start_are_placed_again(
 
         assert [tasks[0].result(10.0), later.result(10.0)] == [7, 8]
     assert sum(engine.placed) == 4
+
+
+def test_the_last_who_has_a_pool_may_be_a_callback(
+    pool_of: Callable[[ScriptedEngine], Pool],
+) -> None:
+    engine = ScriptedEngine(losses=0)
+    owners = [pool_of(engine)]
+    ended = owners[0].submit("synthetic", {"seconds": {"cpu": 1.0}}).ended
+
+    ended.add_done_callback(lambda _outcome: owners.clear())
+
+    assert engine.closed.wait(10.0)
+    assert engine.thread is not None
+    engine.thread.join(10.0)
+    assert not engine.thread.is_alive()

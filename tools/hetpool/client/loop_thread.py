@@ -25,6 +25,11 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is in this thread, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
     def start(self, work: Coroutine[Any, Any, Returned]) -> Future[Returned]:
         """Start a coroutine; return its future for other threads."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -42,7 +47,7 @@ class LoopThread:
             RuntimeError: called from this very thread, which would wait for ever.
 
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise RuntimeError("a callback of a task cannot ask the pool and wait")
         return self.start(work).result(timeout)

@@ -7,6 +7,9 @@ scheduler is lost the client does both again, with the same ids: what runs alrea
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import threading
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -53,6 +56,9 @@ ANSWER_S = 30.0
 """Seconds to wait for a lost scheduler with a request whose caller waits."""
 CLOSE_S = 10.0
 
+_OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
+"""The pools of this process that are not closed."""
+
 
 class Pool:
     """A connection to a pool.
@@ -90,17 +96,15 @@ class Pool:
         self._open: dict[str, PoolTask] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._thread = LoopThread("hetpool")
-        self._finalizer = weakref.finalize(self, self._thread.close)
+        self._engine: ClientEngine = DaskClientEngine(settings, self._timeout)
+        self._finalizer = weakref.finalize(self, _end, self._thread, self._engine)
+        self._finalizer.atexit = False  # `_close_all` sends what was submitted first
         try:
-            self._engine: ClientEngine = self._thread.wait(self._opened(settings))
+            self._thread.wait(self._engine.open())
         except BaseException:
             self._finalizer()
             raise
-
-    async def _opened(self, settings: EngineSettings) -> ClientEngine:
-        engine = DaskClientEngine(settings, self._timeout)
-        await engine.open()
-        return engine
+        _OPEN.add(self)
 
     # ------------------------------------------------------------ submit
 
@@ -212,7 +216,10 @@ class Pool:
         return self._asked(INQUIRE, Inquiry(node, question), kind)
 
     def close(self) -> None:
-        """End the connection; jobs go on."""
+        """End the connection; jobs go on.
+
+        The end of the program does so with a pool that it leaves open.
+        """
         if self._finalizer.alive:
             self._thread.wait(self._closed())
             self._finalizer()
@@ -445,3 +452,21 @@ def _fail(task: PoolTask, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         error = InputError(text)
     task.ended.set_exception(error)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the pools that the program has left open: their last submits would be lost."""
+    for pool in list(_OPEN):
+        with contextlib.suppress(HetError):
+            pool.close()
+
+
+def _end(thread: LoopThread, engine: ClientEngine) -> None:
+    """End the connection and the thread of a pool that nobody has any more."""
+    if thread.is_current:  # the last who had it was a callback
+        threading.Thread(target=_end, args=(thread, engine), daemon=True).start()
+        return
+    with contextlib.suppress(Exception):
+        thread.wait(engine.close(), CLOSE_S)
+    thread.close()
