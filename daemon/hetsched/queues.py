@@ -96,7 +96,10 @@ class RunQueue:
     def remove(self, task: TaskRecord) -> None:
         entry, row = self.entries.pop(task), task.row
         bucket = self._buckets[row]
-        if isinstance(bucket, list):
+        is_head = self._heads[row][1] is task
+        if is_head:
+            bucket.pop(0)
+        elif isinstance(bucket, list):
             del bucket[bisect_left(bucket, entry)]
         else:
             bucket.remove(entry)
@@ -107,7 +110,7 @@ class RunQueue:
             del self._heads[row]
             if self._orders is not None:
                 self._orders.pop(row, None)
-        elif self._heads[row][1] is task:
+        elif is_head:
             self._heads[row] = bucket[0]
         self.touched = True
 
@@ -171,7 +174,13 @@ class RunQueue:
         """Return the first `count` tasks. O(rows + count log rows)."""
         if count == 1 and self._heads:
             return [self._first()]
-        return [task for _, task in islice(merge(*self._buckets.values()), count)]
+        buckets = self._buckets
+        if count * count > len(buckets):
+            return [task for _, task in islice(merge(*buckets.values()), count)]
+        # A few are among the first of the buckets with the first heads.
+        leading = [task.row for _, task in sorted(self._heads.values())[:count]]
+        entries = [entry for row in leading for entry in islice(buckets[row], count)]
+        return [task for _, task in sorted(entries)[:count]]
 
     def _first(self) -> TaskRecord:
         return min(self._heads.values())[1]

@@ -174,12 +174,13 @@ def _offers_of_waiting(
 ) -> list[Offer]:
     """Offer waiting tasks by affinity to the idle resource; ties by order of arrival."""
     return [
-        ((-affinity, task.sequence, name), task, name)
+        ((-affinities[name], task.sequence, name), task, name)
         for other, state in system.states.items()
         if state.queue and _has_one_for(state.queue, idle, system)
         for task in system.waiting(other)
-        for name, affinity in system.affinities(task.row).items()
-        if name in idle and name != other and 0 < affinity >= least_affinity
+        for affinities in [system.affinities(task.row)]
+        for name in idle
+        if name != other and 0 < affinities.get(name, 0.0) >= least_affinity
     ]
 
 

@@ -6,6 +6,7 @@ they rank it; the loop is the same.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -33,15 +34,11 @@ def steal(
 
     """
     while names := idle():
-        best = min(offers(names), key=_rank, default=None)
+        best = min(offers(names), key=itemgetter(0), default=None)
         if best is None:
             return
         _, task, name = best
         yield task, name
-
-
-def _rank(offer: Offer) -> tuple[Any, ...]:
-    return offer[0]
 
 
 def waiting_tasks(system: System) -> Iterator[tuple[str, TaskRecord]]:

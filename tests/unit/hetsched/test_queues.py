@@ -9,8 +9,8 @@ from builders import a_task
 from hetsched.queues import RunQueue
 from hetsched.tasks import Row, TaskRecord
 
-ROWS = [Row(name, frozenset({"cpu"}), frozenset(), 1.0) for name in "ABC"]
-A, B, C = ROWS
+ROWS = [Row(name, frozenset({"cpu"}), frozenset(), 1.0) for name in "ABCDEF"]
+A, B, C = ROWS[:3]
 
 
 def a_record(number: int, row: Row = A, priority: int = 0) -> TaskRecord:
@@ -100,6 +100,17 @@ def test_a_task_that_came_back_is_there_once() -> None:
 
     assert numbers(queue.first(9)) == [1, 2]
     assert [queue.pop().id, queue.pop().id, len(queue)] == [1, 2, 0]
+
+
+def test_the_first_two_of_many_rows_may_be_of_one_row() -> None:
+    queue = a_queue(*(a_record(n, row) for n, row in enumerate(ROWS, 10)))
+    queue.push(a_record(1, B))
+    before = numbers(queue.first(2))
+    queue.push(a_record(2, B))
+
+    assert before == [1, 10]
+    assert numbers(queue.first(2)) == [1, 2]
+    assert queue.first(0) == []
 
 
 def test_tasks_that_come_and_go_do_not_fill_memory() -> None:
