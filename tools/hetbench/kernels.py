@@ -24,6 +24,7 @@ from hetbench.kernels_gaussian_blur import calls as blurs
 from hetbench.kernels_heat import opencv
 from hetbench.kernels_heat import ours as heat
 from hetbench.kernels_markov import NEVER, baseline_product
+from hetbench.machine import await_quiet
 from hetkernels.markov.cpu import CpuWalk
 from hetkernels.markov.layout import scratch, start
 from libtask.devices import open_device
@@ -37,9 +38,6 @@ WANTED = 19
 """Runs of 20 in which ours has to be at least as fast."""
 RUN_SECONDS = 0.05
 """A run repeats calls for this time, as long as a strip of hetd, and takes their mean."""
-SETTLE_SECONDS = 0.02
-QUIET = 0.1
-"""Processor time, relative to the time that passes, below which all threads are asleep."""
 DECIDED = 60
 """Calls after which a kernel has chosen among its variants, at any size here."""
 DECIDING_SECONDS = 0.5
@@ -141,7 +139,7 @@ def pairs(device: Any) -> Iterator[Pair]:
 
 def compare(pair: Pair) -> dict[str, Any]:
     """Run both in turn; count the runs in which ours is at least as fast."""
-    _settle()
+    await_quiet()
     until = time.perf_counter() + DECIDING_SECONDS
     for _ in range(DECIDED):
         pair.ours()
@@ -173,7 +171,7 @@ def compare(pair: Pair) -> dict[str, Any]:
 
 
 def _seconds(call: Callable[[], Any], *, cold: bool) -> float:
-    _settle()
+    await_quiet()
     if cold:
         call()
     begin = time.perf_counter()
@@ -182,15 +180,6 @@ def _seconds(call: Callable[[], Any], *, cold: bool) -> float:
         call()
         calls += 1
     return (time.perf_counter() - begin) / calls
-
-
-def _settle() -> None:
-    """Wait until no thread computes: those of BLAS spin for 0.1 s and more after a call."""
-    busy = 1.0
-    while busy > QUIET:
-        began, used = time.perf_counter(), time.process_time()
-        time.sleep(SETTLE_SECONDS)
-        busy = (time.process_time() - used) / (time.perf_counter() - began)
 
 
 def _once(call: Callable[[], Any]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from hetapps.chains import generate_chain
+from hetbench.machine import await_quiet
 from hetkernels.markov.cpu import CpuWalk
 from hetkernels.markov.layout import scratch, start
 from libtask.devices import open_device
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 ROUNDS = 7
 THREADS = len(os.sched_getaffinity(0))
 ROUND_SECONDS = 0.25
-SETTLE_SECONDS = 0.1
-"""Threads of BLAS spin for a while after a call, and would slow the other side."""
+WARM_SECONDS = 0.1
 
 NEVER = -1.0
 """A tolerance that no change reaches."""
@@ -46,8 +46,9 @@ CHAINS = [
 
 def seconds_per_call(call: Callable[[], Any]) -> float:
     """Call for a while, after a while that does not count; return the mean time."""
-    settled = time.perf_counter() + SETTLE_SECONDS
-    while time.perf_counter() < settled:
+    await_quiet()
+    warm = time.perf_counter() + WARM_SECONDS
+    while time.perf_counter() < warm:
         call()
     began = time.perf_counter()
     calls = 0

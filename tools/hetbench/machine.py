@@ -10,6 +10,9 @@ from typing import Any
 
 import psutil
 
+LOOK_SECONDS = 0.02
+QUIET = 0.1
+"""Processor time, relative to the time that passes, below which all threads sleep."""
 STEPS = 200_000
 """Steps of the loop that speeds are compared with."""
 
@@ -50,3 +53,15 @@ def calibrate() -> int:
         if found[step * 31 % (step % 977 + 1)][0] < 0:
             found.clear()
     return time.thread_time_ns() - begin
+
+
+def await_quiet() -> None:
+    """Wait until no thread of this process computes.
+
+    Those of BLAS spin for 0.1 s and more after a call, and would slow what is measured next.
+    """
+    busy = 1.0
+    while busy > QUIET:
+        began, used = time.perf_counter(), time.process_time()
+        time.sleep(LOOK_SECONDS)
+        busy = (time.process_time() - used) / (time.perf_counter() - began)
