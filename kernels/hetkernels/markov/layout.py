@@ -11,6 +11,7 @@ same bits wherever it runs, moves, or is cut into strips, and stops at the same 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -86,7 +87,7 @@ def aligned(shape: tuple[int, ...], real: np.dtype[Any]) -> NDArray[Any]:
 
     Loads across the borders of cache lines make a step up to a fifth slower.
     """
-    size = int(np.prod(shape)) * real.itemsize
+    size = math.prod(shape) * real.itemsize
     memory = np.empty(size + VECTOR_BYTES, np.uint8)
     skip = -memory.ctypes.data % VECTOR_BYTES
     array: NDArray[Any] = memory[skip : skip + size].view(real).reshape(shape)
