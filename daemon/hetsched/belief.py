@@ -11,7 +11,7 @@ For Efficient Schedules in Heterogeneous Clusters".
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hetsched.contention import slowdown_at_capacity
 
@@ -230,7 +230,8 @@ class LastReadings(Belief):
     else the bandwidth; nothing is known of a shared resource before its first reading.
     """
 
-    least_stalls, most_stalls = LEAST_STALLS, MOST_STALLS
+    least_stalls: ClassVar[float] = LEAST_STALLS
+    most_stalls: ClassVar[float] = MOST_STALLS
 
     def __init__(self, model: ContentionModel) -> None:
         super().__init__(model)
@@ -269,7 +270,8 @@ class LastReadings(Belief):
 class RawReadings(LastReadings):
     """The counters as they are, noise and all: no stall is too small or too large."""
 
-    least_stalls, most_stalls = 0.0, MOST_RAW_STALLS
+    least_stalls: ClassVar[float] = 0.0
+    most_stalls: ClassVar[float] = MOST_RAW_STALLS
 
 
 BELIEFS: dict[str, type[Belief]] = {

@@ -105,11 +105,34 @@ def test_no_structure_of_msgspec_is_compiled(name: str) -> None:
     assert [each for each in structs if each.__module__ == name] == []
 
 
+def tree_of(name: str) -> ast.Module:
+    path = SOURCES.parent.joinpath(*name.split(".")).with_suffix(".py")
+    return ast.parse(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_attributes_of_classes_are_constants_or_say_that_they_are_of_the_class(
+    name: str,
+) -> None:
+    """The compiler supports no other defaults, and one variable at a time."""
+    others = [
+        node.lineno
+        for found in ast.walk(tree_of(name))
+        if isinstance(found, ast.ClassDef)
+        and not any(ast.unparse(base).endswith("Enum") for base in found.bases)
+        for node in found.body
+        if isinstance(node, ast.Assign)
+        and not (isinstance(node.value, ast.Constant) and len(node.targets) == 1)
+        and ast.unparse(node.targets[0]) != "__slots__"
+    ]
+
+    assert others == []
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_no_generator_expression_is_kept(name: str) -> None:
     """The compiler makes a list of one: it would be evaluated at another moment."""
-    path = SOURCES.parent.joinpath(*name.split(".")).with_suffix(".py")
-    tree = ast.parse(path.read_text("utf-8"))
+    tree = tree_of(name)
     consumed = {
         id(argument)
         for call in ast.walk(tree)
