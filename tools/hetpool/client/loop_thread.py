@@ -30,6 +30,11 @@ class LoopThread:
         """Whether the caller is in this thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs: a process that was forked off does not have it."""
+        return self._thread.is_alive()
+
     def start(self, work: Coroutine[Any, Any, Returned]) -> Future[Returned]:
         """Start a coroutine; return its future for other threads."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import os
 import threading
 import weakref
 from dataclasses import replace
@@ -462,8 +463,13 @@ def _close_all() -> None:
             pool.close()
 
 
+os.register_at_fork(after_in_child=_OPEN.clear)
+
+
 def _end(thread: LoopThread, engine: ClientEngine) -> None:
     """End the connection and the thread of a pool that nobody has any more."""
+    if not thread.is_alive:
+        return
     if thread.is_current:  # the last who had it was a callback
         threading.Thread(target=_end, args=(thread, engine), daemon=True).start()
         return
