@@ -113,12 +113,12 @@ class CpuWalk:
         if loop.threads == 1:
             self._steps(arrays, walk, scratch, (count, ahead), self._tolerance)
             return not self._walk.status[1]
-        together, tolerance = TOGETHER[self._chain.form, loop.by_rows], self._tolerance
+        together, tolerance = TOGETHER[self._chain.form], self._tolerance
         parts, barrier = min(loop.threads, len(self._scratch.sums)), counters()
 
         def do_part(part: int) -> None:
             """Do a part of each step."""
-            how = (count, part, parts, ahead)
+            how = (count, part, parts, ahead, loop.by_rows)
             together(arrays, walk, scratch, how, tolerance, barrier)
 
         share(do_part, parts)
@@ -137,7 +137,9 @@ def dense_steps(
     for _ in range(loop[0]):
         if walk[1][1]:
             break
-        dense_columns(arrays, walk, scratch, (0, 1, loop[1]))
+        n = walk[0].shape[1]
+        dense_products(arrays, walk, scratch, (0, -(-n // CHUNK), 0, n), loop[1])
+        add_up(walk, scratch, 0, 1)
         conclude(walk, scratch, tolerance)
 
 
@@ -158,37 +160,26 @@ def dense_together(  # noqa: PLR0913, PLR0917  Numba takes no keywords of tuples
     arrays: Any,
     walk: Any,
     scratch: Any,
-    how: tuple[int, int, int, int],
+    how: tuple[int, int, int, int, bool],
     tolerance: float,
     barrier: Any,
 ) -> None:
-    """Do a part of each step with a dense matrix; `how` is (steps, part, parts, ahead)."""
-    steps, part, parts, ahead = how
+    """Do a part of each step with a dense matrix; `how` is (steps, part, parts, ahead, by rows).
+
+    Threads that go through the same rows side by side read memory in one stream; on some
+    processors they are as slow as one thread with separate rows.
+    """
+    steps, part, parts, ahead, by_rows = how
+    n, chunks = walk[0].shape[1], -(-walk[0].shape[1] // CHUNK)
+    first, last = _columns(n, len(scratch[1]), part, parts)
+    where = (0, chunks, first, last)
+    if by_rows:
+        where = (part * chunks // parts, (part + 1) * chunks // parts, 0, n)
     for _ in range(steps):
         if walk[1][1]:
             break
-        dense_columns(arrays, walk, scratch, (part, parts, ahead))
-        if arrive(barrier, parts):
-            conclude(walk, scratch, tolerance)
-            release(barrier)
-
-
-@njit(cache=True, nogil=True)
-def dense_rows_together(  # noqa: PLR0913, PLR0917  as above
-    arrays: Any,
-    walk: Any,
-    scratch: Any,
-    how: tuple[int, int, int, int],
-    tolerance: float,
-    barrier: Any,
-) -> None:
-    """Do some rows of each step with a dense matrix, and then add up some columns."""
-    steps, part, parts, ahead = how
-    for _ in range(steps):
-        if walk[1][1]:
-            break
-        dense_rows(arrays, walk, scratch, (part, parts, ahead))
-        if arrive(barrier, parts):
+        dense_products(arrays, walk, scratch, where, ahead)
+        if by_rows and arrive(barrier, parts):
             release(barrier)
         add_up(walk, scratch, part, parts)
         if arrive(barrier, parts):
@@ -201,12 +192,12 @@ def sparse_together(  # noqa: PLR0913, PLR0917  as above
     arrays: Any,
     walk: Any,
     scratch: Any,
-    how: tuple[int, int, int, int],
+    how: tuple[int, int, int, int, bool],
     tolerance: float,
     barrier: Any,
 ) -> None:
-    """Do a part of each step with a sparse matrix; `how` is (steps, part, parts, 0)."""
-    steps, part, parts, _ = how
+    """Do a part of each step with a sparse matrix; `how` is (steps, part, parts, 0, False)."""
+    steps, part, parts, _, _ = how
     for _ in range(steps):
         if walk[1][1]:
             break
@@ -217,42 +208,29 @@ def sparse_together(  # noqa: PLR0913, PLR0917  as above
 
 
 @njit(cache=True, nogil=True)
-def dense_columns(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
-    """Compute the columns of a thread's share, and sum the changes.
+def dense_products(
+    arrays: Any, walk: Any, scratch: Any, where: tuple[int, int, int, int], ahead: int
+) -> None:
+    """Sum the products of some chunks of rows and some columns, each chunk by itself.
 
-    Threads that go through the same rows side by side read memory in one stream; on some
-    processors they are as slow as one thread with separate rows. Every second step goes
-    backwards: it begins with the rows that the step before left in the caches. The products of
-    all chunks are added in order afterwards, so the direction does not change a bit.
+    Every second step goes backwards: it begins with the rows that the step before left in the
+    caches. The products of all chunks are added in order afterwards, so the direction does
+    not change a bit.
+
+    Args:
+        where: the first chunk and the one after the last, and columns likewise.
+        ahead: as in `Loop`.
+
     """
     (matrix,) = arrays
     pair, status, _ = walk
-    partial, sums = scratch
-    part, parts, ahead = share
-    x = pair[status[0] % 2]
-    first, last = _columns(len(x), len(sums), part, parts)
-    chunks = -(-len(x) // CHUNK)
-    for turn in range(chunks):
-        chunk = chunks - 1 - turn if status[0] % 2 else turn
-        rows = (chunk * CHUNK, min((chunk + 1) * CHUNK, len(x)))
-        _chunk_products(matrix, x, partial[chunk, first:last], rows, (first, ahead))
-    add_up(walk, scratch, part, parts)
-
-
-@njit(cache=True, nogil=True)
-def dense_rows(arrays: Any, walk: Any, scratch: Any, share: Share) -> None:
-    """Multiply the chunks of rows of a thread's share, every second step backwards."""
-    (matrix,) = arrays
-    pair, status, _ = walk
     partial = scratch[0]
-    part, parts, ahead = share
+    first, last, left, right = where
     x = pair[status[0] % 2]
-    chunks = -(-len(x) // CHUNK)
-    first, last = part * chunks // parts, (part + 1) * chunks // parts
     for turn in range(last - first):
         chunk = last - 1 - turn if status[0] % 2 else first + turn
         rows = (chunk * CHUNK, min((chunk + 1) * CHUNK, len(x)))
-        _chunk_products(matrix, x, partial[chunk], rows, (0, ahead))
+        _chunk_products(matrix, x, partial[chunk, left:right], rows, (left, ahead))
 
 
 @njit(cache=True, nogil=True)
@@ -301,12 +279,10 @@ def conclude(walk: Any, scratch: Any, tolerance: float) -> None:
 
 
 STEPS: dict[str, Callable[..., None]] = {"dense": dense_steps, "sparse": sparse_steps}
-TOGETHER: dict[tuple[str, bool], Callable[..., None]] = {
-    ("dense", False): dense_together,
-    ("dense", True): dense_rows_together,
-    ("sparse", False): sparse_together,
+TOGETHER: dict[str, Callable[..., None]] = {
+    "dense": dense_together,
+    "sparse": sparse_together,
 }
-"""By form, and whether threads have rows."""
 
 
 @njit(cache=True)

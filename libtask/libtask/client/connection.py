@@ -86,8 +86,6 @@ class Connection:
         self._on_lag = on_lag
         self._numbers = itertools.count(1)
         self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
-        self._settled: list[tuple[Future[Any], Request]] = []
-        """Replies whose callers wake up once all of the same message of hetd is handled."""
         self._lock = threading.Lock()
         """Held by who uses the socket, and never while anything waits."""
         self._closing = False
@@ -247,20 +245,25 @@ class Connection:
                 return
 
     def _receive(self) -> None:
-        """Handle all arrived messages; a busy daemon may combine several."""
+        """Handle all arrived messages; a busy daemon may combine several.
+
+        Callers wake up once all that came together with their replies is handled.
+        """
         while True:
             with self._lock:
                 try:
                     frames = self._dealer.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
                     return
-            for frame in frames:
-                self._take(frame)
-            settled, self._settled = self._settled, []
-            for waiting, outcome in settled:
-                _settle(waiting, outcome)
+            replies: list[tuple[Future[Any], Request]] = []
+            try:
+                for frame in frames:
+                    self._take(frame, replies)
+            finally:
+                for waiting, reply in replies:
+                    _settle(waiting, reply)
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: bytes, replies: list[tuple[Future[Any], Request]]) -> None:
         try:
             message = decode_from_daemon(frame)
         except InputError:
@@ -273,16 +276,18 @@ class Connection:
         elif isinstance(message, Registered):
             self._welcomed.set_result(message)
         elif isinstance(message, Request):
-            self._resolve(message)
+            self._resolve(message, replies)
 
-    def _resolve(self, message: Request) -> None:
+    def _resolve(
+        self, message: Request, replies: list[tuple[Future[Any], Request]]
+    ) -> None:
         # number 0: the registration was refused
         waiting, then = self._pending.pop(message.request, (self._welcomed, None))
         if waiting.done():
             return
         if then is not None and not isinstance(message, Error):
             then(message)  # before the caller wakes up
-        self._settled.append((waiting, message))
+        replies.append((waiting, message))
 
     def _bury(self) -> None:
         """Fail what waits for a reply."""
