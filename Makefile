@@ -277,7 +277,7 @@ dist: .venv/installed-dev
 	cd $(SOURCES) && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist
 	rm -r dist/sources
 
-# Optional: modules of hetsched compiled from these sources, for this machine and Python. Some
+# Optional: modules of hetsched and hetsim compiled from these sources, for this machine and Python. Some
 # three minutes; it needs a C compiler.
 wheels: .venv/installed-dev
 	rm -f dist/hetd_compiled-*.whl

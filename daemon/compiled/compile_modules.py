@@ -1,7 +1,7 @@
-"""Compile modules of hetsched by mypyc: `python compile_modules.py FOLDER`.
+"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER`.
 
 `FOLDER/wheel` then holds what the wheel contains: the package `hetd_compiled` with the
-compiled modules and the digest of their sources, and beside it the library that these
+compiled modules and the digests of their sources, and beside it the library that these
 modules load.
 """
 
@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from setuptools import Extension
 
-DAEMON = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DAEMON))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "daemon"))
 
 from hetsched.build import DIGEST, SOURCES, WHEEL, digest_of  # noqa: E402  found by the line above
+
+SIMULATOR = ROOT / "tools" / "hetsim"
 
 LEFT_OUT = {
     "build.py": "it chooses between the builds",
@@ -44,7 +46,18 @@ LEFT_OUT = {
     "planning/machines.py": "generic",
     "planning/mapping.py": "generic",
 }
-"""Module or folder -> why it is not compiled."""
+"""Module or folder of hetsched -> why it is not compiled."""
+
+OF_SIMULATOR = (
+    "agenda.py",
+    "contention.py",
+    "correction.py",
+    "sharing.py",
+    "simulation.py",
+    "workers.py",
+    "workload.py",
+)
+"""Modules of hetsim that every event of a simulation passes; the others are not compiled."""
 
 OPTIMIZATION = "1"
 """At level 2 the C compiler alone takes more than two minutes."""
@@ -53,30 +66,34 @@ EXACT = "-ffp-contract=off"
 """A fused multiplication and addition would round differently than Python does."""
 
 
-def modules() -> list[str]:
-    """List the modules to compile, relative to the folder of the daemon's packages."""
-    found = (path.relative_to(SOURCES) for path in sorted(SOURCES.rglob("*.py")))
-    return [f"{SOURCES.name}/{each}" for each in found if _is_compiled(each)]
+def modules() -> list[Path]:
+    """List the modules to compile."""
+    found = [path for path in sorted(SOURCES.rglob("*.py")) if _is_compiled(path)]
+    return found + [SIMULATOR / name for name in OF_SIMULATOR]
 
 
 def _is_compiled(path: Path) -> bool:
-    inside = {str(path), *map(str, path.parents)}
-    return path.name != "__init__.py" and not inside & LEFT_OUT.keys()
+    inside = path.relative_to(SOURCES)
+    left_out = {str(inside), *map(str, inside.parents)} & LEFT_OUT.keys()
+    return path.name != "__init__.py" and not left_out
 
 
 def compile_modules(folder: Path) -> None:
     """Compile all modules into one library, and a small file for each."""
-    digest = digest_of(SOURCES)  # of what is read now, whatever changes meanwhile
+    packages = (SOURCES, SIMULATOR)
+    # of what is read now, whatever changes meanwhile
+    digests = {package.name: digest_of(package) for package in packages}
     extensions = translated(folder)
     for extension in extensions:
         extension.extra_compile_args.append(EXACT)
-        if extension.name.startswith(f"{SOURCES.name}."):
+        if extension.name.partition(".")[0] in digests:
             extension.name = f"{WHEEL}.{extension.name}"
     _build(extensions, folder)
-    package = folder / "wheel" / WHEEL
-    text = '"""Compiled modules of hetsched; see `hetsched.build`."""\n'
-    (package / "__init__.py").write_text(text, encoding="ascii")
-    (package / DIGEST).write_text(digest, encoding="ascii")
+    wheel = folder / "wheel" / WHEEL
+    text = '"""Compiled modules of hetsched and hetsim; see `hetsched.build`."""\n'
+    (wheel / "__init__.py").write_text(text, encoding="ascii")
+    for name, digest in digests.items():
+        (wheel / name / DIGEST).write_text(digest, encoding="ascii")
 
 
 def translated(folder: Path) -> list[Extension]:
@@ -87,14 +104,15 @@ def translated(folder: Path) -> list[Extension]:
     """
     from mypyc.build import mypycify
 
-    os.chdir(DAEMON)
-    os.environ["MYPYPATH"] = str(DAEMON.parent / "libtask")
+    os.chdir(ROOT)
+    os.environ["MYPYPATH"] = "daemon:libtask:tools"
     options = ["--follow-imports=silent", "--ignore-missing-imports"]
+    paths = [str(path.relative_to(ROOT)) for path in modules()]
     told = StringIO()
     try:
         with redirect_stdout(told), redirect_stderr(told):
             extensions = mypycify(
-                [*options, f"--cache-dir={folder}/types", *modules()],
+                [*options, f"--cache-dir={folder}/types", *paths],
                 opt_level=OPTIMIZATION,
                 debug_level="0",
                 group_name=WHEEL,

@@ -1,9 +1,10 @@
 """Which build of this package runs: its sources, or modules compiled from them.
 
 The optional wheel hetd-compiled (`make wheels`, `daemon/compiled`) holds most modules of this
-package, compiled by mypyc. The packages here look for their modules there first, but only if
-it was made from exactly these sources. Both builds make the same decisions
-(`python -m torture builds`). The environment variable `HETD_COMPILED=0` selects the sources.
+package, and the simulator's that pass events to it, compiled by mypyc. The packages look for
+their modules there first, but only if they were made from exactly these sources. Both builds
+make the same decisions (`python -m torture builds`). The environment variable
+`HETD_COMPILED=0` selects the sources.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent
 WHEEL = "hetd_compiled"
 DIGEST = "digest.txt"
-"""The file of the wheel with the digest of the sources that it was made from."""
+"""The file beside a package's compiled modules with the digest of their sources."""
 
 
 def digest_of(sources: Path) -> str:
@@ -29,8 +30,11 @@ def digest_of(sources: Path) -> str:
     return digest.hexdigest()
 
 
-def find_compiled() -> tuple[Path | None, str]:
-    """Find the compiled modules.
+def find_compiled(sources: Path) -> tuple[Path | None, str]:
+    """Find the compiled modules of a package.
+
+    Args:
+        sources: the package's folder.
 
     Returns:
         their folder, None if the sources run; and why an installed wheel is not used.
@@ -41,19 +45,19 @@ def find_compiled() -> tuple[Path | None, str]:
     spec = find_spec(WHEEL)
     if spec is None or spec.origin is None:
         return None, ""
-    folder = Path(spec.origin).parent
+    folder = Path(spec.origin).parent / sources.name
     try:
         made_from = (folder / DIGEST).read_text(encoding="ascii")
     except (OSError, ValueError) as error:
         return None, f"the wheel in {folder} is not used: {error}"
-    if made_from != digest_of(SOURCES):
+    if made_from != digest_of(sources):
         return None, (
             f"the wheel in {folder} is not used: it was compiled from other sources than "
-            f"those in {SOURCES}; make it again (make wheels)"
+            f"those in {sources}; make it again (make wheels)"
         )
-    return folder / SOURCES.name, ""
+    return folder, ""
 
 
-COMPILED, FAULT = find_compiled()
+COMPILED, FAULT = find_compiled(SOURCES)
 NAME = "pure" if COMPILED is None else "compiled"
 """The build that runs."""

@@ -116,7 +116,7 @@ class Scheduler:
         self.system.now = now
         state = self.state
         # the work is not bounded at the start: nobody waits for a reply yet
-        state.begin(bounded=not isinstance(event, e.NodeStarted))
+        state.begin(bounded=type(event) is not e.NodeStarted)
         self._reactor.apply(event)
         state.resume()
         self._ask(event)

@@ -1,10 +1,10 @@
-"""The agenda: a heap of what will happen, ordered by (time, order, sequence)."""
+"""The agenda: what will happen, ordered by (time, order, sequence)."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from hetsched.events import Event
@@ -33,37 +33,62 @@ class Occurrence(Protocol):
         ...
 
 
+Entry: TypeAlias = tuple[Any, ...]
+"""(instant, order, ticket, occurrence). Of any length: compiled, one of four would be copied."""
+
+NEVER: Final = 1 << 62
+"""An instant after all others. An entry for it ends both lists, so that none is ever empty."""
+
+
 class Agenda:
     """Future events. Entries are never removed; their owners mark them as outdated.
 
+    A simulation begins with the arrival of each of its tasks. These are sorted once, and only
+    what is entered later goes through a heap, which stays small.
+
     Attributes:
-        heap: (instant, order, ticket, occurrence); read only.
+        handled: entries taken off so far: the simulator's events.
 
     """
 
     def __init__(self) -> None:
-        self.heap: list[tuple[Nanoseconds, int, Ticket, Occurrence]] = []
-        self._sequence = 0
         self.handled = 0
-        """Entries taken off so far: the simulator's events."""
+        self._sequence = 0
+        self._planned: list[Entry] = [(NEVER, 0, 0, None)]
+        """Entries known at the start, the next one last."""
+        self._entered: list[Entry] = [(NEVER, 0, 1, None)]
+        """A heap of the others."""
 
     def add(self, at: Nanoseconds, order: Order, occurrence: Occurrence) -> Ticket:
         """Enter an occurrence; return the number of the entry."""
         self._sequence += 1
-        heappush(self.heap, (at, order, self._sequence, occurrence))
+        heappush(self._entered, (at, order, self._sequence, occurrence))
         return self._sequence
+
+    def begin(self) -> None:
+        """Sort the entries that are there at the start."""
+        self._planned += self._entered
+        self._planned.sort(reverse=True)
+        self._entered = [self._planned.pop(0)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return bool(self._planned[-1][0] == self._entered[0][0] == NEVER)
 
     def next_instant(self) -> tuple[Nanoseconds, list[Event]]:
         """Apply all entries of the next instant; return it and the events."""
-        heap = self.heap
-        now, _, ticket, occurrence = heappop(heap)
-        self.handled += 1
-        event = occurrence.happen(now, ticket)
-        events = [] if event is None else [event]
-        while heap and heap[0][0] == now:
-            _, _, ticket, occurrence = heappop(heap)
+        planned, entered = self._planned, self._entered
+        now: Nanoseconds
+        events: list[Event] = []
+        while True:
+            if planned[-1] < entered[0]:
+                now, _, ticket, occurrence = planned.pop()
+            else:
+                now, _, ticket, occurrence = heappop(entered)
             self.handled += 1
             event = occurrence.happen(now, ticket)
             if event is not None:
                 events.append(event)
-        return now, events
+            if planned[-1][0] != now and entered[0][0] != now:
+                return now, events

@@ -130,7 +130,7 @@ class ContendedNode:
 
     def _affected(self, names: Iterable[str], now: Nanoseconds) -> list[ContendedRun]:
         """Advance the tasks that are bound to shared resources, and list them."""
-        runs = list(dict.fromkeys(run for name in names for run in self._bound[name]))
+        runs = list(dict.fromkeys([run for name in names for run in self._bound[name]]))
         for run in runs:
             run.advance(now)
         return runs

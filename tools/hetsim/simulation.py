@@ -144,7 +144,8 @@ class Simulation:
     def run(self) -> None:
         """Let everything happen."""
         agenda = self.agenda
-        while agenda.heap:
+        agenda.begin()
+        while not agenda.is_over:
             now, events = agenda.next_instant()
             if events:
                 self._tell(events, now)

@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from hetsched import events as e
 from hetsched.estimates.table import application
-from hetsched.ids import TaskId
+
+# the types of fields are read at run time where this is compiled
+from hetsched.ids import Nanoseconds, TaskId
 from hetsched.limits import Capacity, Needs
 from hetsched.system import SECOND, Resource
+from hetsched.tasks import State
+from hetsim.scenario import TypeModel
 
 if TYPE_CHECKING:
-    from hetsched.ids import Nanoseconds
-    from hetsched.tasks import Row, State
-    from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
+    from hetsched.tasks import Row
+    from hetsim.scenario import ResourceModel, Scenario, TaskModel
 
 
 class Run(Protocol):
@@ -297,7 +300,7 @@ def _ends_of_strips(number: int, kind: TypeModel) -> list[float]:
     shape = 1.0 / variation**2
     times = [generator.gammavariate(shape, 1.0) for _ in range(kind.strips)]
     whole = sum(times) or 1.0
-    return [0.0, *(min(end / whole, 1.0) for end in accumulate(times[:-1])), 1.0]
+    return [0.0, *[min(end / whole, 1.0) for end in accumulate(times[:-1])], 1.0]
 
 
 def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:
@@ -306,8 +309,8 @@ def _link(scenario: Scenario, jobs: dict[str | int, Job]) -> None:
     for name in TopologicalSorter(graph).static_order():
         job = jobs[name]
         job.after = [jobs[other] for other in graph.get(name, [])]
-        job.told_at = max([job.told_at, *(other.told_at for other in job.after)])
-        job.depth = max([0, *(other.depth + 1 for other in job.after)])
+        job.told_at = max([job.told_at, *[other.told_at for other in job.after]])
+        job.depth = max([0, *[other.depth + 1 for other in job.after]])
     for task in scenario.tasks:
         for each in task.inputs or []:
             source = jobs[each.source]

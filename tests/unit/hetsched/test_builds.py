@@ -1,10 +1,11 @@
-"""Which build of the scheduler runs, and that both decide the same."""
+"""Which build of the scheduler runs, and what the compiler needs of its modules.
+
+That both decide the same is tested in `tests/sim/test_compiled_build.py`.
+"""
 
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
 import sys
 import tomllib
 from dataclasses import is_dataclass
@@ -15,36 +16,38 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from compiled.compile_modules import modules
-from hetsched import build
+from compiled.compile_modules import ROOT, SIMULATOR, modules
 from hetsched.build import DIGEST, SOURCES, WHEEL, digest_of, find_compiled
-from torture import builds
 
-ROOT = SOURCES.parents[1]
-MODULES = [name.removesuffix(".py").replace("/", ".") for name in modules()]
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path
+    for path in modules()
+}
 
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install a wheel of these sources, without modules."""
+    """Install a wheel of these sources, without modules; return its folder of hetsched."""
     folder = tmp_path / WHEEL
-    folder.mkdir()
+    for sources in (SOURCES, SIMULATOR):
+        (folder / sources.name).mkdir(parents=True)
+        (folder / sources.name / DIGEST).write_text(digest_of(sources))
     (folder / "__init__.py").touch()
-    (folder / DIGEST).write_text(digest_of(SOURCES))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, WHEEL, raising=False)
     monkeypatch.delenv("HETD_COMPILED", raising=False)
-    return folder
+    return folder / SOURCES.name
 
 
 def test_compiled_modules_of_these_sources_are_used(wheel: Path) -> None:
-    assert find_compiled() == (wheel / "hetsched", "")
+    assert find_compiled(SOURCES) == (wheel, "")
+    assert find_compiled(SIMULATOR) == (wheel.parent / SIMULATOR.name, "")
 
 
 def test_a_wheel_of_other_sources_is_not_used_and_said_so(wheel: Path) -> None:
     (wheel / DIGEST).write_text("0" * 64)
 
-    folder, fault = find_compiled()
+    folder, fault = find_compiled(SOURCES)
 
     assert folder is None
     assert str(wheel) in fault
@@ -54,7 +57,7 @@ def test_a_wheel_of_other_sources_is_not_used_and_said_so(wheel: Path) -> None:
 def test_a_wheel_without_its_digest_is_not_used(wheel: Path) -> None:
     (wheel / DIGEST).unlink()
 
-    folder, fault = find_compiled()
+    folder, fault = find_compiled(SOURCES)
 
     assert folder is None
     assert DIGEST in fault
@@ -65,7 +68,7 @@ def test_a_variable_selects_the_sources(
 ) -> None:
     monkeypatch.setenv("HETD_COMPILED", "0")
 
-    assert find_compiled() == (None, "")
+    assert find_compiled(SOURCES) == (None, "")
 
 
 def test_the_digest_depends_on_every_text_and_place(tmp_path: Path) -> None:
@@ -108,8 +111,7 @@ def test_no_structure_of_msgspec_is_compiled(name: str) -> None:
 
 
 def tree_of(name: str) -> ast.Module:
-    path = SOURCES.parent.joinpath(*name.split(".")).with_suffix(".py")
-    return ast.parse(path.read_text("utf-8"))
+    return ast.parse(MODULES[name].read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -148,35 +150,3 @@ def test_no_generator_expression_is_kept(name: str) -> None:
     ]
 
     assert kept == []
-
-
-TRANSLATE = """
-from pathlib import Path
-import sys
-from compiled.compile_modules import translated
-print(len(translated(Path(sys.argv[1]))))
-"""
-
-
-@pytest.mark.timeout(900)
-def test_the_compiler_takes_all_modules(tmp_path: Path) -> None:
-    """Without the C compiler, which has never refused what this one made."""
-    ended = subprocess.run(
-        [sys.executable, "-c", TRANSLATE, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "daemon")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert int(ended.stdout) > len(MODULES)
-
-
-@pytest.mark.skipif(
-    build.COMPILED is None, reason="the wheel of make wheels is not installed"
-)
-def test_both_builds_make_the_same_decisions() -> None:
-    pure, compiled = (builds.lines_of(name, 0, 60) for name in "01")
-
-    assert list(builds.complaints(pure, compiled)) == []
