@@ -3,7 +3,7 @@
 It has one method for each type of event, called by the scheduler only. The invariants of
 `hetsched.invariants` hold after each of them. An event of a task that has ended, or of an
 older epoch than the task's present binding, is late and changes nothing. The next states
-of tasks are in the table `hetsched.tasks.TRANSITIONS`.
+of tasks are in the table `hetsched.transitions`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from hetsched.beginnings import pause
 from hetsched.breaker import PERHAPS_FROM_OUTSIDE
 from hetsched.policy import FRONT
 from hetsched.tasks import (
+    RUNNING,
     Hold,
     State,
     Step,
     Yield,
     durable_values,
 )
+from hetsched.transitions import advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,7 @@ OfAllParts: TypeAlias = (
 
 OF_ALL_PARTS = get_args(OfAllParts)
 
-MAY_FINISH = (State.PREEMPTED, State.HELD, State.RUNNING)
+MAY_FINISH = (RUNNING, State.PREEMPTED, State.HELD)
 """States of a task that a worker may finish: the command to run it was not recorded."""
 
 
@@ -120,7 +122,7 @@ class Reactor:
         if held:
             self.state.hold(task)
         elif task.unmet:
-            task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
+            advance(task, Step.DEPENDENCIES_AWAITED, self.system.now)
         else:
             return self.state.await_instant(task)
         return True
@@ -144,7 +146,7 @@ class Reactor:
         task = self.system.tasks.get(event.task)
         if task is None or task.state is State.HELD:
             return
-        if task.state is State.RUNNING:
+        if task.state is RUNNING:
             self._hold_running(task, requeue=event.requeue)
             return
         self.state.withdraw(task)
@@ -172,11 +174,11 @@ class Reactor:
         if task.state is not State.HELD:
             return
         if task.unmet:
-            task.advance(Step.DEPENDENCIES_AWAITED, self.system.now)
+            advance(task, Step.DEPENDENCIES_AWAITED, self.system.now)
         elif task.awaits_parts:
             self.state.await_parts(task)
         elif not self.state.await_instant(task):
-            task.advance(Step.TASK_RELEASED, self.system.now)
+            advance(task, Step.TASK_RELEASED, self.system.now)
             self.state.enqueue(task)
         self.state.record(task, "released")
 
@@ -192,7 +194,7 @@ class Reactor:
         if task is None:
             return
         task.pinned = event.resource
-        if task.state is State.RUNNING:
+        if task.state is RUNNING:
             self.state.update_row(task)
             if not task.preemptible:
                 return  # it moves there only if it is started again
@@ -262,7 +264,7 @@ class Reactor:
 
     def _running(self, event: _OfWorker) -> TaskRecord | None:
         task = self.state.current(event.task, event.epoch)
-        if task is None or task.state is not State.RUNNING:
+        if task is None or task.state is not RUNNING:
             return None
         self.state.mark_started(task)
         return task
@@ -304,7 +306,7 @@ class Reactor:
         destination = task.destination
         task.reach(event.progress)
         task.rank = FRONT
-        task.advance(Step.TASK_YIELDED, self.system.now)
+        advance(task, Step.TASK_YIELDED, self.system.now)
         if not task.preemptible:
             self.state.update_row(task)  # it is not bound to this resource any more
         if task.cancelling is not None:
@@ -348,7 +350,7 @@ class Reactor:
         if task is None:
             return
         task.bound = False
-        if task.state is not State.RUNNING:
+        if task.state is not RUNNING:
             task.progress = task.kept
             if task.state.placeable:
                 self.state.defer_unadmitted(task)
@@ -366,7 +368,7 @@ class Reactor:
             return
         if task.not_started:
             self.state.mark_started(task)
-        if not task.checkpointed and task.state is State.RUNNING:
+        if not task.checkpointed and task.state is RUNNING:
             self.state.reach_checkpoint(task)
         self.state.withdraw(task)
         task.bound = False
@@ -381,7 +383,7 @@ class Reactor:
         if task is None:
             return
         self.state.mark_started(task)
-        ran_on = task.resource if task.state is State.RUNNING else None
+        ran_on = task.resource if task.state is RUNNING else None
         task.bound = False
         task.progress = task.kept
         if task.state is State.HELD:
@@ -452,7 +454,7 @@ class Reactor:
             return
         if event.unserved:
             self.state.move_to_back(task)
-        if task.state is not State.RUNNING or task.resource is None:
+        if task.state is not RUNNING or task.resource is None:
             self.state.mark_lost(task, event.reason, begun=event.begun)
         elif event.cause is None or task.checkpointed or task.cancelling is not None:
             if event.elsewhere:
@@ -545,20 +547,20 @@ class Reactor:
             task.progress = task.kept
             self.state.enqueue(task)
         else:
-            task.advance(Step.RESTORED, self.system.now)
+            advance(task, Step.RESTORED, self.system.now)
             self.state.occupy(task, state)
             task.checkpointed = before.checkpointed
 
     def _restore_waiting(self, task: TaskRecord) -> None:
         if task.bound:
-            task.advance(Step.RESTORED_WAITING, self.system.now)
+            advance(task, Step.RESTORED_WAITING, self.system.now)
         self.state.enqueue(task)  # no resource is known to be usable yet
 
     def _on_found(self, event: e.TaskFound) -> None:
         task = self.state.current(event.task, event.epoch)
         if task is None or task.cancelling is not None:
             return
-        if task.state is State.RUNNING and task.resource == event.resource:
+        if task.state is RUNNING and task.resource == event.resource:
             return
         if task.state is State.HELD:
             # Its release was not recorded, so it must wait again.
@@ -569,7 +571,7 @@ class Reactor:
         free = free and self.system.array_queue(task) is None
         self.state.withdraw(task)
         if state is not None and free and state.up and task.state is State.PREEMPTED:
-            task.advance(Step.RESTORED, self.system.now)
+            advance(task, Step.RESTORED, self.system.now)
             self.state.occupy(task, state)
             self.state.record(task, "found")
         else:

@@ -29,7 +29,7 @@ and so on. The scheduler never waits for their results; those come back as event
 
 The state is split in two. `System` (`system`) is what policies may read. `SchedulerState`
 (`state`) wraps it with the steps by which it changes; only the reactor and the scheduler call
-these. A task (`tasks`) has a state, changed by `TRANSITIONS` alone, and while it runs an intent:
+these. A task (`tasks`) has a state, changed by `transitions` alone, and while it runs an intent:
 yield, hold, cancel or none. It keeps a story of its steps, which every `BugError` quotes.
 
 One call does a bounded amount of work where `Limits.at_once` is set. What remains is done by the

@@ -23,8 +23,10 @@ from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota, FairQueue
 from hetsched.system import SECOND
 from hetsched.tasks import (
+    COMPLETED,
     NAMES,
     PLACEABLE,
+    RUNNING,
     Cancel,
     Hold,
     Row,
@@ -35,6 +37,7 @@ from hetsched.tasks import (
     Yield,
     durable_values,
 )
+from hetsched.transitions import advance
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
@@ -207,7 +210,7 @@ class SchedulerState:
         A task that is not preemptible runs on, unless its owner asked to requeue it.
         """
         task = self.system.tasks[task_id]
-        if task.state is not State.RUNNING:
+        if task.state is not RUNNING:
             raise BugError(
                 f"task {task_id} is {task.state}, not running: it cannot be preempted"
             )
@@ -238,7 +241,7 @@ class SchedulerState:
 
         """
         task = self.system.tasks[task_id]
-        if task.state is not State.RUNNING or not task.submitted.parallel:
+        if task.state is not RUNNING or not task.submitted.parallel:
             raise BugError(f"task {task_id} cannot be split: {task.describe_story()}")
         if task.intent is None and task.splits_for is None and not task.not_started:
             task.splits_for = resource
@@ -257,7 +260,7 @@ class SchedulerState:
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
-        task.advance(Step.DISPATCHED, self.system.now)
+        advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         breaker = self.system.breaker
         if breaker.trials and breaker.trial_of(task.id) not in (None, name):
@@ -272,7 +275,7 @@ class SchedulerState:
     ) -> None:
         """Run a task, already out of its queue, behind the first of a train, in its slot."""
         self._fair_queue.advance(task.virtual_start)
-        task.advance(Step.DISPATCHED, self.system.now)
+        advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
         self.system.unload(task)
@@ -335,7 +338,7 @@ class SchedulerState:
         self.withdraw(task)
         task.bound = False
         task.last_resource = task.came_from = None
-        task.advance(Step.RETURNED, self.system.now)
+        advance(task, Step.RETURNED, self.system.now)
         if task.cancelling is not None:
             self.end(task, Step.TASK_CANCELLED, task.cancelling)
             return
@@ -582,7 +585,7 @@ class SchedulerState:
         """
         if task.state in PLACEABLE:
             self._remove(task)
-        elif task.state is State.RUNNING and task.resource is not None:
+        elif task.state is RUNNING and task.resource is not None:
             self._vacate(task, self.system.states[task.resource])
             self.system.departing.pop(task.id, None)
             task.suspended = False
@@ -591,7 +594,7 @@ class SchedulerState:
         """Hold a task that is in no queue."""
         self._set_aside(task)
         if task.state is not State.HELD:
-            task.advance(Step.TASK_HELD, self.system.now)
+            advance(task, Step.TASK_HELD, self.system.now)
 
     def give(self, task: TaskRecord, event: TaskSubmitted) -> TaskRecord:
         """Add a part, in no queue yet, for the strips that a running task gave up."""
@@ -615,7 +618,7 @@ class SchedulerState:
     def await_parts(self, task: TaskRecord) -> None:
         """Let a task in no queue wait for its parts, with the state that its worker holds."""
         self._set_aside(task)
-        task.advance(Step.PARTS_AWAITED, self.system.now)
+        advance(task, Step.PARTS_AWAITED, self.system.now)
 
     def part_ended(self, part: TaskRecord, reason: str | None) -> None:
         """Let the whole task go on when its last part is done; fail it if a part fails."""
@@ -623,7 +626,7 @@ class SchedulerState:
         if whole is None:
             return  # it has ended, and the part with it
         whole.parts_left -= {part.id}
-        if part.state is not State.COMPLETED:
+        if part.state is not COMPLETED:
             self._fail_whole(whole, f"its part ended as {part.state}: {reason}")
             return
         waits = whole.state is State.WAITING and whole not in self.system.beginnings
@@ -641,7 +644,7 @@ class SchedulerState:
         """End a task as cancelled: at once, or when its worker has stopped it."""
         if task.cancelling is not None:
             return
-        if task.state is not State.RUNNING:
+        if task.state is not RUNNING:
             self.withdraw(task)
             self.end(task, Step.TASK_CANCELLED, reason)
             return
@@ -655,7 +658,7 @@ class SchedulerState:
         if task.not_before <= self.system.now:
             return False
         if task.state is not State.WAITING:
-            task.advance(Step.INSTANT_AWAITED, self.system.now)
+            advance(task, Step.INSTANT_AWAITED, self.system.now)
         self.system.beginnings.add(task)
         return True
 
@@ -683,7 +686,7 @@ class SchedulerState:
         task.progress, task.rank = task.kept, 0.0
         task.last_resource = task.came_from = None
         if held:
-            task.advance(Step.INSTANT_AWAITED, self.system.now)
+            advance(task, Step.INSTANT_AWAITED, self.system.now)
             self.hold(task)
         else:
             self.await_instant(task)
@@ -695,7 +698,7 @@ class SchedulerState:
         task.progress, task.rank = task.kept, 0.0
         task.last_resource = task.came_from = None
         task.bound = False
-        task.advance(step, self.system.now)
+        advance(task, step, self.system.now)
         self.update_row(task)
         if task.holding or task.state is State.HELD:
             self.hold(task)
@@ -765,7 +768,7 @@ class SchedulerState:
         avoided.
         """
         avoided = self.system.breaker.avoided(task.submitted)
-        if task.state is State.RUNNING and task.resource is not None:
+        if task.state is RUNNING and task.resource is not None:
             avoided -= {task.resource}
         return self.system.able(task.row) - avoided
 
@@ -1049,7 +1052,7 @@ class SchedulerState:
         self._leave_groups(task)
         if task.bound:
             self.release_worker(task)
-        completed = task.advance(step, system.now) is State.COMPLETED
+        completed = advance(task, step, system.now) is COMPLETED
         self.closed[task.id] = system.tasks.pop(task.id)
         if system.graphs.nodes:
             system.graphs.end(task, task.last_resource if completed else None)
@@ -1110,7 +1113,7 @@ class SchedulerState:
     def _begin(self, task: TaskRecord, step: Step) -> None:
         """Queue a task that waits for no other one, if it may begin by now."""
         if not self.await_instant(task):
-            task.advance(step, self.system.now)
+            advance(task, step, self.system.now)
             self.enqueue(task)
             self.record(task, "queued")
 
@@ -1125,7 +1128,7 @@ def _reason_to_end(ended: TaskRecord, why: str, task: TaskRecord) -> str:
 
     """
     submitted = task.submitted
-    completed = ended.state is State.COMPLETED
+    completed = ended.state is COMPLETED
     if ended.id in submitted.after_notok:
         task.needed = task.needed or not completed
         if not task.needed and submitted.after_notok.isdisjoint(task.unmet):

@@ -1,4 +1,4 @@
-"""The scheduler's record of a task, its states, and the table of transitions."""
+"""The scheduler's record of a task, and its states; how they follow is in `transitions`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ class State(StrEnum):
         return self in PLACEABLE
 
 
+RUNNING = State.RUNNING
+COMPLETED = State.COMPLETED
+"""Globals, for what every event compares with: a member of an enum is looked up at each use."""
 PLACEABLE = (State.QUEUED, State.PREEMPTED)
 NAMES = {state: state.value for state in State}
 """The values of the states; a look-up in a dict is quicker than that of an enum's value."""
@@ -76,60 +79,6 @@ class Step(StrEnum):
     RESTORED_WAITING = "RestoredWaiting"
 
 
-# Maps a state and a step to the next state. An absent pair is impossible and raises; where
-# both states are the same, the step is only added to the story.
-TRANSITIONS: dict[tuple[State, Step], State] = {
-    (State.HELD, Step.TASK_RELEASED): State.QUEUED,
-    (State.HELD, Step.TASK_CANCELLED): State.CANCELLED,
-    (State.HELD, Step.WORKER_LOST): State.HELD,
-    (State.HELD, Step.DEPENDENCIES_AWAITED): State.WAITING,
-    (State.HELD, Step.DEPENDENCY_ENDED): State.CANCELLED,
-    (State.HELD, Step.INSTANT_AWAITED): State.WAITING,
-    (State.WAITING, Step.INSTANT_CAME): State.QUEUED,
-    (State.WAITING, Step.DEPENDENCIES_MET): State.QUEUED,
-    (State.WAITING, Step.DEPENDENCY_ENDED): State.CANCELLED,
-    (State.WAITING, Step.TASK_HELD): State.HELD,
-    (State.WAITING, Step.TASK_CANCELLED): State.CANCELLED,
-    (State.WAITING, Step.TASK_FAILED): State.FAILED,
-    (State.WAITING, Step.WORKER_LOST): State.QUEUED,
-    (State.WAITING, Step.PARTS_DONE): State.PREEMPTED,
-    (State.HELD, Step.TASK_FAILED): State.FAILED,
-    (State.QUEUED, Step.PARTS_AWAITED): State.WAITING,
-    (State.PREEMPTED, Step.PARTS_AWAITED): State.WAITING,
-    (State.HELD, Step.PARTS_AWAITED): State.WAITING,
-    (State.QUEUED, Step.DEPENDENCIES_AWAITED): State.WAITING,
-    (State.QUEUED, Step.INSTANT_AWAITED): State.WAITING,
-    (State.QUEUED, Step.RESTORED): State.RUNNING,
-    (State.QUEUED, Step.RESTORED_WAITING): State.PREEMPTED,
-    (State.QUEUED, Step.DISPATCHED): State.RUNNING,
-    (State.QUEUED, Step.TASK_HELD): State.HELD,
-    (State.QUEUED, Step.TASK_CANCELLED): State.CANCELLED,
-    (State.QUEUED, Step.DROPPED): State.DROPPED,
-    (State.QUEUED, Step.TASK_FAILED): State.FAILED,
-    (State.QUEUED, Step.WORKER_LOST): State.QUEUED,
-    (State.PREEMPTED, Step.RESTORED): State.RUNNING,
-    (State.PREEMPTED, Step.INSTANT_AWAITED): State.WAITING,
-    (State.PREEMPTED, Step.TASK_FINISHED): State.COMPLETED,
-    (State.HELD, Step.TASK_FINISHED): State.COMPLETED,
-    (State.PREEMPTED, Step.DISPATCHED): State.RUNNING,
-    (State.PREEMPTED, Step.TASK_HELD): State.HELD,
-    (State.PREEMPTED, Step.TASK_CANCELLED): State.CANCELLED,
-    (State.PREEMPTED, Step.DROPPED): State.DROPPED,
-    (State.PREEMPTED, Step.TASK_FAILED): State.FAILED,
-    (State.PREEMPTED, Step.WORKER_LOST): State.QUEUED,
-    (State.RUNNING, Step.TASK_YIELDED): State.PREEMPTED,
-    (State.RUNNING, Step.TASK_FINISHED): State.COMPLETED,
-    (State.RUNNING, Step.TASK_FAILED): State.FAILED,
-    (State.RUNNING, Step.TASK_ABORTED): State.CANCELLED,
-    (State.RUNNING, Step.INSTANT_AWAITED): State.WAITING,
-    (State.RUNNING, Step.RETRIED): State.QUEUED,
-    (State.RUNNING, Step.RETURNED): State.QUEUED,
-    (State.RUNNING, Step.WORKER_LOST): State.QUEUED,
-}
-
-
-LONGEST_STORY = 200
-"""Steps kept of a task's story, so that a task that moves often does not fill memory."""
 LONGEST_FAILURE = 400
 """Characters kept of the reason why it failed on one of several resources."""
 
@@ -420,25 +369,6 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     @property
     def priority(self) -> int:
         return self.submitted.priority
-
-    def advance(self, step: Step, now: Nanoseconds) -> State:
-        """Enter the state that `step` leads to.
-
-        Raises:
-            BugError: the step is impossible in the present state.
-
-        """
-        successor = TRANSITIONS.get((self.state, step))
-        if successor is None:
-            raise BugError(
-                f"task {self.id}: {step} is impossible while {self.state}; "
-                f"its story: {self.describe_story()}"
-            )
-        if len(self.story) >= LONGEST_STORY:
-            del self.story[: LONGEST_STORY // 2]
-        self.story.append((now, self.state, step, successor))
-        self.state = successor
-        return successor
 
     def describe_story(self) -> str:
         """Return the task's steps in one line."""

@@ -21,6 +21,7 @@ from hetd.tasks.journal import Journal
 from hetd.tasks.operator_settings import OperatorSettings
 from hetsched.state import SchedulerState
 from hetsched.tasks import State, Step
+from hetsched.transitions import advance
 from libtask import messages as m
 from torture.simulation.run import Run
 
@@ -97,10 +98,10 @@ def lose_the_chosen_policy_at_a_restart(patch: Patch) -> None:
 
 
 def run_dependents_of_failed_tasks(patch: Patch) -> None:
-    def follow(state: SchedulerState, ended: Any, task: Any) -> None:
+    def follow(state: SchedulerState, ended: Any, why: str, task: Any) -> None:
         task.unmet.discard(ended.id)
         if not task.unmet and task.state is State.WAITING:
-            task.advance(Step.DEPENDENCIES_MET, state.system.now)
+            advance(task, Step.DEPENDENCIES_MET, state.system.now)
             state.enqueue(task)
             state.record(task, "queued")
 

@@ -10,7 +10,8 @@ from builders import a_task
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.state import ROWS_KEPT
-from hetsched.tasks import LONGEST_STORY, Step
+from hetsched.tasks import Step
+from hetsched.transitions import LONGEST_STORY, advance
 from libtask.errors import BugError
 from unit.hetsched.scheduler.expected_actions import CPU, ONE
 
@@ -36,7 +37,7 @@ def test_an_impossible_step_raises_with_the_story(a_scheduler: Start) -> None:
         match="task 1: TaskReleased is impossible while running; "
         "its story: 2000000000: queued -Dispatched-> running",
     ):
-        task.advance(Step.TASK_RELEASED, 3)
+        advance(task, Step.TASK_RELEASED, 3)
 
 
 def test_stories_and_rows_do_not_fill_memory(a_scheduler: Start) -> None:
