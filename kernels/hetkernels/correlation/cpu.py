@@ -27,10 +27,6 @@ BATCH_BYTES = 16 << 20
 """Standardised rows made at a time, so that BLAS and Numba take turns seldom: threads of
 one still spin while those of the other begin."""
 
-SMALL = 512
-"""Columns up to which a second matrix costs less than what NumPy's BLAS, a newer one than
-SciPy's, is faster in float32."""
-
 
 def multiply(
     device: Device, plan: Plan, buffers: tuple[Standardised, NDArray[Any]], strip: range
@@ -66,12 +62,7 @@ def _multiply_whole(table: Standardised, matrix: NDArray[Any], chunks: range) ->
         made = table.rows(first * DEPTH, min(last * DEPTH, rows), memory)
         for chunk in range(first, last):
             part = made[(chunk - first) * DEPTH : (chunk - first + 1) * DEPTH]
-            if columns > SMALL:
-                add_square(part, matrix, onto=chunk > 0)
-            elif chunk:
-                matrix += np.matmul(part.T, part)
-            else:
-                np.matmul(part.T, part, out=matrix)
+            add_square(part, matrix, onto=chunk > 0)
 
 
 def _multiply_blocks(

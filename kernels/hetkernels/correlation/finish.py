@@ -60,14 +60,24 @@ def _finish(matrix: Array, constant: Array, which: tuple[int, int, int]) -> None
 
 @njit(cache=True)
 def _finish_tile(matrix: Array, constant: Array, above: int, across: int) -> None:
-    """Finish a tile right of the diagonal or on it, and its mirror image."""
+    """Finish a tile right of the diagonal or on it, and its mirror image.
+
+    Each step is a loop of its own, which the compiler makes of vectors.
+    """
     n = len(matrix)
-    for row in range(above * TILE, min(n, (above + 1) * TILE)):
-        for column in range(max(row, across * TILE), min(n, (across + 1) * TILE)):
-            value = min(max(matrix[row, column], -1.0), 1.0)
-            if row == column:
-                value = 1.0
-            if constant[row] or constant[column]:
-                value = np.nan
-            matrix[row, column] = value
-            matrix[column, row] = value
+    rows = (above * TILE, min(n, (above + 1) * TILE))
+    columns = (across * TILE, min(n, (across + 1) * TILE))
+    one = matrix.dtype.type(1)
+    for row in range(rows[0], rows[1]):
+        for column in range(max(row, columns[0]), columns[1]):
+            matrix[row, column] = min(max(matrix[row, column], -one), one)
+        if above == across:
+            matrix[row, row] = one
+        if constant[row]:
+            matrix[row, max(row, columns[0]) : columns[1]] = np.nan
+    for column in range(columns[0], columns[1]):
+        last = min(rows[1], column + 1)
+        if constant[column]:
+            matrix[rows[0] : last, column] = np.nan
+        for row in range(rows[0], last):
+            matrix[column, row] = matrix[row, column]
