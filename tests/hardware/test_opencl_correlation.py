@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 TABLES: list[dict[str, Any]] = [
     {"rows": 5, "columns": 1},
     {"rows": 100, "columns": 70},
-    {"rows": 33, "columns": 2100, "dtype": "float64"},  # an odd number of blocks
-    {"rows": 5000, "columns": 65},  # three chunks
+    {"rows": 33, "columns": 3100, "dtype": "float64"},  # an odd number of blocks
+    {"rows": 5000, "columns": 65},  # five chunks
 ]
 
 
@@ -48,7 +48,7 @@ def test_cutting_changes_no_bit(
     np.testing.assert_array_equal(cut.matrix, uncut.matrix)
 
 
-@pytest.mark.parametrize("parameters", [TABLES[3], {"rows": 50, "columns": 2100}])
+@pytest.mark.parametrize("parameters", [TABLES[3], {"rows": 50, "columns": 3100}])
 def test_moves_there_and_back(device: Device, parameters: dict[str, Any]) -> None:
     task = correlation_task(**parameters)
     cpu = open_device(CPU)

@@ -74,23 +74,23 @@ class Case:
 
 ONE_CHUNK = Case(
     "GatedCorrelation",
-    {"rows": 200, "columns": 2100, "pause_s": 1.0},
+    {"rows": 200, "columns": 3100, "pause_s": 0.75},
     strip=1,
-    gates=(1, 2),
+    gates=(1, 3),
     granule=512,
-    total=3,
+    total=4,
 )
-"""Three pairs of blocks; it takes any device about as long, on a busy machine, too."""
+"""Four pairs of blocks; it takes any device about as long, on a busy machine, too."""
 
 CASES = {
-    # three pairs of blocks of two chunks each
+    # four pairs of blocks of two chunks each
     "correlation": Case(
         "GatedCorrelation",
-        {"rows": 2100, "columns": 2100, "pause_s": 0.5},
+        {"rows": 1100, "columns": 3100, "pause_s": 0.375},
         strip=1,
-        gates=(1, 5),
+        gates=(1, 7),
         granule=512,
-        total=6,
+        total=8,
     ),
     "gaussian-blur": Case(
         "GatedBlur",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-DEPTH = 2048
+DEPTH = 1024
 """Table rows in a chunk."""
 
 RUN = 256
@@ -27,7 +27,7 @@ long runs. Divides DEPTH; BLAS has runs of its own."""
 BLOCK = 512
 """Rows of the matrix in a block: enough for BLAS to come near its full speed."""
 
-ONE_BLOCK = 2048
+ONE_BLOCK = 3072
 """Columns up to which the matrix is one block: BLAS treats it best in one piece."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 BLUR: dict[str, Any] = {"n": 320, "sigma": 3.0}
-CORRELATION: dict[str, Any] = {"rows": 2100, "columns": 2060}
+CORRELATION: dict[str, Any] = {"rows": 1100, "columns": 3080}
 
 
 def run(task: Task, start: int, stop: int) -> Task:

@@ -58,7 +58,7 @@ def multiplied(
         (BAND + 1, 300),
         (20, ONE_BLOCK),
         (20, ONE_BLOCK + 9),  # an odd number of blocks
-        (20, 5 * BLOCK + 1),  # an even one
+        (20, 7 * BLOCK + 1),  # an even one
         (2 * DEPTH + 5, 7),  # three chunks, without BLAS
         (2 * DEPTH + 5, NARROW),
         (2 * DEPTH + 5, NARROW + 1),  # with BLAS
@@ -86,7 +86,7 @@ def test_large_offsets_cost_no_digits() -> None:
 TABLES = (
     a_table(3 * DEPTH + 100, 7),
     a_table(3 * DEPTH + 100, 300),
-    a_table(30, 2100),
+    a_table(30, ONE_BLOCK + 28),
 )
 
 
@@ -117,7 +117,7 @@ def test_pieces_cover_each_iteration_once(
 
 
 @pytest.mark.parametrize(
-    "columns", [1, BLOCK, ONE_BLOCK, ONE_BLOCK + 1, 6 * BLOCK, 9 * BLOCK]
+    "columns", [1, BLOCK, ONE_BLOCK, ONE_BLOCK + 1, 8 * BLOCK, 9 * BLOCK]
 )
 def test_pairs_hold_each_block_once(columns: int) -> None:
     plan = Plan(1, columns, FLOAT32)
