@@ -87,11 +87,15 @@ class RunQueue:
         """Add an entry to a bucket that is not empty."""
         if not isinstance(bucket, list):
             bucket.add(entry)
+            self._heads[row] = min(self._heads[row], entry)
+            return
+        if bucket[-1] < entry:  # as most do
+            bucket.append(entry)
         else:
             insort(bucket, entry)
-            if len(bucket) > FEW:
-                self._buckets[row] = SortedList(bucket)
-        self._heads[row] = min(self._heads[row], entry)
+            self._heads[row] = bucket[0]
+        if len(bucket) > FEW:
+            self._buckets[row] = SortedList(bucket)
 
     def remove(self, task: TaskRecord) -> None:
         entry, row = self.entries.pop(task), task.row

@@ -254,6 +254,8 @@ class Scheduler:
             if isinstance(decision, p.Wake):
                 task = None
             else:
+                if decision.task in self.state.closed:
+                    continue  # an earlier decision ended it: parts end with the whole task
                 task = self.system.tasks.get(decision.task)
                 decided = True
             self._apply(decision)

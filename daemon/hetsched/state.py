@@ -373,15 +373,7 @@ class SchedulerState:
         if event.task in self.system.tasks:
             raise BugError(f"task {event.task} was submitted twice")
         self._sequence += 1
-        row = self._row(event, event.resources)
-        task = TaskRecord(
-            *known,
-            id=event.task,
-            row=row,
-            submitted=event,
-            arrival=self.system.now,
-            sequence=self._sequence,
-        )
+        task = self._record_of(event, self._sequence, known)
         if event.needs is not None:
             task.needs = self.needs.capacity.bound(event.needs)
         task.not_before = event.begin
@@ -405,15 +397,22 @@ class SchedulerState:
 
     def draft(self, event: TaskSubmitted) -> TaskRecord:
         """Return the record that a task would have, without accepting the task."""
+        task = self._record_of(event, self._sequence + 1)
+        self.update_row(task)
+        return task
+
+    def _record_of(
+        self, event: TaskSubmitted, sequence: int, known: tuple[Any, ...] = ()
+    ) -> TaskRecord:
+        """Make the record of a task; see `add`."""
         task = TaskRecord(
             id=event.task,
             row=self._row(event, event.resources),
             submitted=event,
             arrival=self.system.now,
-            sequence=self._sequence + 1,
+            sequence=sequence,
         )
-        self.update_row(task)
-        return task
+        return _with_known(task, known) if known else task
 
     def current(self, task_id: TaskId, epoch: int) -> TaskRecord | None:
         """Return the task that a worker holds; None where the epoch is an old one."""
@@ -1116,6 +1115,21 @@ class SchedulerState:
             advance(task, step, self.system.now)
             self.enqueue(task)
             self.record(task, "queued")
+
+
+def _with_known(task: TaskRecord, known: tuple[Any, ...]) -> TaskRecord:
+    """Return the record of a task whose durable fields are known.
+
+    It is a second record: those of new tasks would take twice as long with these arguments.
+    """
+    return TaskRecord(
+        *known,
+        id=task.id,
+        row=task.row,
+        submitted=task.submitted,
+        arrival=task.arrival,
+        sequence=task.sequence,
+    )
 
 
 def _reason_to_end(ended: TaskRecord, why: str, task: TaskRecord) -> str:

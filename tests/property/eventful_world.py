@@ -130,9 +130,11 @@ class EventfulWorld(World):
         task = self.any_task(pick)
         kinds = self.submitted[task].kinds
         able = [name for name in RESOURCES if RESOURCES[name].kind in kinds]
-        for each in self.family(task):
-            self.pins[each] = able[where % len(able)]
-        self.dispatch(e.TaskMoved(task, self.pins[task]))
+        resource = able[where % len(able)]
+        if task in self.scheduler.system.tasks:  # a wish for one that has ended is late
+            for each in self.family(task):
+                self.pins[each] = resource
+        self.dispatch(e.TaskMoved(task, resource))
 
     @precondition(lambda self: self.submitted)
     @rule(

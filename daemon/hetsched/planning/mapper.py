@@ -174,10 +174,14 @@ def _drawn(
 
 def drop_expired(system: System) -> Iterator[Drop]:
     """Drop the unplaced tasks whose deadline has passed."""
-    for row in list(system.unplaced.rows()):
-        order = system.unplaced.deadlines_of(row)
-        for task in order.before(system.now + 1):
-            yield Drop(task.id, explain_late(task, system))
+    unplaced = system.unplaced
+    late = [
+        task
+        for row in unplaced.rows()
+        for task in unplaced.deadlines_of(row).before(system.now + 1)
+    ]
+    for task in late:  # a list: where a part ends, tasks of any row may end with it
+        yield Drop(task.id, explain_late(task, system))
 
 
 def drop_late_starters(system: System) -> Iterator[Drop]:

@@ -10,6 +10,7 @@ from builders import Harness, a_resource, a_task, ran_on
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
+from hetsched.system import SECOND
 from hetsched.tasks import State, TaskRuntime
 from libtask.errors import BugError
 
@@ -215,3 +216,21 @@ def test_a_part_is_split_where_its_task_can_be(harness: Harness) -> None:
     harness.handle(e.StripsGiven(WHOLE, 1, a_part(), granule=0.25), 1)
 
     assert record(harness, PART).granule == 0.25
+
+
+def test_late_parts_are_dropped_with_their_task() -> None:
+    """The policy drops all that is late: with the first, those ended that it names next."""
+    harness = Harness([a_resource("cpu")], policy="mmu")
+    harness.handle(e.ResourceDrained("cpu"))
+    due = {"deadline": SECOND, "parallel": True}
+    harness.handle(a_task(WHOLE, **due))
+    harness.handle(a_task(PART, "other", part_of=WHOLE, start=0.75, **due))
+
+    actions = harness.handle(e.TimerFired(), 2)
+
+    ended = [each for each in actions if isinstance(each, a.Record)]
+    assert [(each.task, each.state) for each in ended] == [
+        (WHOLE, State.DROPPED),
+        (PART, State.CANCELLED),
+    ]
+    assert not harness.scheduler.system.tasks
