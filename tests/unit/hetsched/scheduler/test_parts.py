@@ -219,14 +219,19 @@ def test_a_part_is_split_where_its_task_can_be(harness: Harness) -> None:
 
 
 def test_late_parts_are_dropped_with_their_task() -> None:
-    """The policy drops all that is late: with the first, those ended that it names next."""
-    harness = Harness([a_resource("cpu")], policy="mmu")
-    harness.handle(e.ResourceDrained("cpu"))
-    due = {"deadline": SECOND, "parallel": True}
+    """The policy drops all that is late: with the first, those end that it names next."""
+    harness = Harness([a_resource("cpu"), a_resource("gpu")], SECONDS, policy="mmu")
+    due = {"kinds": {"cpu", "gpu"}, "deadline": 40 * SECOND, "parallel": True}
     harness.handle(a_task(WHOLE, **due))
-    harness.handle(a_task(PART, "other", part_of=WHOLE, start=0.75, **due))
+    harness.scheduler.state.split(WHOLE, "cpu", 0.75)
+    part = a_task(PART, part_of=WHOLE, start=0.75, **due)
+    harness.handle(e.StripsGiven(WHOLE, 1, part), 1)
+    for resource in ("cpu", "gpu0"):
+        harness.handle(e.ResourceDrained(resource), 2)
+    harness.handle(e.TaskYielded(WHOLE, 1, 0.5), 3)
+    harness.handle(e.TaskYielded(PART, 2, 0.8), 3)
 
-    actions = harness.handle(e.TimerFired(), 2)
+    actions = harness.handle(e.TimerFired(), 50)
 
     ended = [each for each in actions if isinstance(each, a.Record)]
     assert [(each.task, each.state) for each in ended] == [
