@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -221,7 +221,11 @@ def test_a_part_is_split_where_its_task_can_be(harness: Harness) -> None:
 def test_late_parts_are_dropped_with_their_task() -> None:
     """The policy drops all that is late: with the first, those end that it names next."""
     harness = Harness([a_resource("cpu"), a_resource("gpu")], SECONDS, policy="mmu")
-    due = {"kinds": {"cpu", "gpu"}, "deadline": 40 * SECOND, "parallel": True}
+    due: dict[str, Any] = {
+        "kinds": {"cpu", "gpu"},
+        "deadline": 40 * SECOND,
+        "parallel": True,
+    }
     harness.handle(a_task(WHOLE, **due))
     harness.scheduler.state.split(WHOLE, "cpu", 0.75)
     part = a_task(PART, part_of=WHOLE, start=0.75, **due)
