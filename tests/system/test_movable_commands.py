@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
 
 TRAIN = Path(__file__).parents[2] / "docs" / "examples" / "train.py"
-STEPS = 60_000
+STEPS = 150_000
 """Some seconds of training."""
 CASES = [
     ("--stop-signal TERM", 75, "completed"),
