@@ -38,9 +38,21 @@ def multiply_gpu(
     for piece in plan.pieces(strip):
         sizes = (plan.rows, plan.columns, piece.first_pair, *piece[2:])
         kernel.set_args(*buffers, *map(np.uint32, sizes))
-        items = plan.block // TILE * SIDE
-        shape = ((plan.blocks + 1) * items, items, piece.pairs)
-        pyopencl.enqueue_nd_range_kernel(device.queue, kernel, shape, (SIDE, SIDE, 1))
+        along, down = _groups(plan)
+        items = (along * SIDE, down * SIDE, piece.pairs)
+        pyopencl.enqueue_nd_range_kernel(device.queue, kernel, items, (SIDE, SIDE, 1))
+
+
+def _groups(plan: Plan) -> tuple[int, int]:
+    """Count the groups along a folded pair of blocks, and down its rows.
+
+    Those of a single block end with its columns: the block of a narrow table is mostly empty.
+    """
+    if plan.blocks == 1:
+        tiles = -(-plan.columns // TILE)
+        return tiles, tiles
+    tiles = plan.block // TILE
+    return (plan.blocks + 1) * tiles, tiles
 
 
 def multiply_fpga(
