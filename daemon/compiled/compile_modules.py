@@ -57,7 +57,7 @@ OF_SIMULATOR = (
     "workers.py",
     "workload.py",
 )
-"""Modules of hetsim that every event of a simulation passes; the others are not compiled."""
+"""Modules of hetsim that events of a simulation pass; the others are not compiled."""
 
 OPTIMIZATION = "1"
 """At level 2 the C compiler alone takes more than two minutes."""
@@ -66,10 +66,15 @@ EXACT = "-ffp-contract=off"
 """A fused multiplication and addition would round differently than Python does."""
 
 
-def modules() -> list[Path]:
-    """List the modules to compile."""
+def modules() -> dict[str, Path]:
+    """Return the modules to compile: dotted name -> source."""
     found = [path for path in sorted(SOURCES.rglob("*.py")) if _is_compiled(path)]
-    return found + [SIMULATOR / name for name in OF_SIMULATOR]
+    found += [SIMULATOR / name for name in OF_SIMULATOR]
+    # the first part is the folder of packages: daemon or tools
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path
+        for path in found
+    }
 
 
 def _is_compiled(path: Path) -> bool:
@@ -107,7 +112,7 @@ def translated(folder: Path) -> list[Extension]:
     os.chdir(ROOT)
     os.environ["MYPYPATH"] = "daemon:libtask:tools"
     options = ["--follow-imports=silent", "--ignore-missing-imports"]
-    paths = [str(path.relative_to(ROOT)) for path in modules()]
+    paths = [str(path.relative_to(ROOT)) for path in modules().values()]
     told = StringIO()
     try:
         with redirect_stdout(told), redirect_stderr(told):

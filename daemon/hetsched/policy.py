@@ -2,7 +2,8 @@
 
 A policy states what it wants; the scheduler works out what to change. Decisions are
 applied one by one as they are yielded, so that a `react` written as a generator sees the
-effects of its own earlier decisions.
+effects of its own earlier decisions. One for a task that an earlier decision of the same call
+has ended changes nothing: the parts of a task end with it.
 """
 
 from __future__ import annotations

@@ -73,9 +73,7 @@ def test_mypyc_takes_all_modules(tmp_path: Path) -> None:
 
 
 def test_all_compiled_modules_are_used(wheel: Path) -> None:
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]) for path in modules()
-    ]
+    names = list(modules())
     program = (
         "from importlib import import_module\n"
         f"for name in {names}: print(import_module(name).__file__)"

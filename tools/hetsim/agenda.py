@@ -37,7 +37,9 @@ Entry: TypeAlias = tuple[Any, ...]
 """(instant, order, ticket, occurrence). Of any length: compiled, one of four would be copied."""
 
 NEVER: Final = 1 << 62
-"""An instant after all others. An entry for it ends both lists, so that none is ever empty."""
+"""An instant after all others."""
+END: Entry = (NEVER, 0, 0, None)
+"""The last entry of each list, so that none is ever empty."""
 
 
 class Agenda:
@@ -54,9 +56,9 @@ class Agenda:
     def __init__(self) -> None:
         self.handled = 0
         self._sequence = 0
-        self._planned: list[Entry] = [(NEVER, 0, 0, None)]
+        self._planned: list[Entry] = [END]
         """Entries known at the start, the next one last."""
-        self._entered: list[Entry] = [(NEVER, 0, 1, None)]
+        self._entered: list[Entry] = [END]
         """A heap of the others."""
 
     def add(self, at: Nanoseconds, order: Order, occurrence: Occurrence) -> Ticket:
@@ -66,10 +68,9 @@ class Agenda:
         return self._sequence
 
     def begin(self) -> None:
-        """Sort the entries that are there at the start."""
-        self._planned += self._entered
-        self._planned.sort(reverse=True)
-        self._entered = [self._planned.pop(0)]
+        """Sort the entries that are there at the start; called once."""
+        self._planned = sorted(self._entered, reverse=True)
+        self._entered = [END]
 
     @property
     def is_over(self) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 DEPTH = 1024
-"""Table rows in a chunk."""
+"""Table rows in a chunk: enough for BLAS, and few, so that an iteration is short."""
 
 RUN = 256
 """Table rows whose products GPU and FPGA add one after another: float32 loses digits in

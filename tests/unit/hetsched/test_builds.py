@@ -19,10 +19,7 @@ import pytest
 from compiled.compile_modules import ROOT, SIMULATOR, modules
 from hetsched.build import DIGEST, SOURCES, WHEEL, digest_of, find_compiled
 
-MODULES = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]): path
-    for path in modules()
-}
+MODULES = modules()
 
 
 @pytest.fixture
