@@ -151,6 +151,7 @@ def test_closing_ends_the_processes_and_removes_the_names() -> None:
         pytest.skip(f"no network namespaces: {reason}")
     machines = LinkedMachines.make({"n1": LinkRates()})
     process = subprocess.Popen(machines.command("n1", ["sleep", "1000"]))
+    eventually(lambda: process.pid in machines.processes("n1"), "its start")
 
     machines.close()
 
@@ -162,6 +163,22 @@ def test_closing_ends_the_processes_and_removes_the_names() -> None:
         ).stdout
     )
     machines.close()
+
+
+def test_closing_ends_the_processes_that_are_still_entering() -> None:
+    reason = obstacle()
+    if reason:
+        pytest.skip(f"no network namespaces: {reason}")
+    machines = LinkedMachines.make({"n1": LinkRates()})
+    command = machines.command("n1", ["sleep", "1000"])
+    processes = [
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(30)
+    ]
+
+    machines.close()
+
+    # who came too late finds no machine of this name
+    assert {process.wait(60) for process in processes} <= {-9, 1, 255}
 
 
 KILLED = """

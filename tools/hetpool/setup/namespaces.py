@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,12 +36,26 @@ REMOVE_AT_END = """
 cat
 for name in $(ip netns list | cut -d " " -f 1); do
     case $name in "$1"-*)
-        kill -9 $(ip netns pids $name)
+        inodes="$inodes $(stat -Lc %i /run/netns/$name)"
         ip netns delete $name
     esac
 done
+for look in 1 2; do
+    stat -Lc "%i %n" /proc/[0-9]*/ns/net | while read inode link; do
+        pid=${link#/proc/}
+        pid=${pid%/ns/net}
+        case "$inodes " in *" $inode "*)
+            [ $pid = $2 ] || kill -9 $pid
+        esac
+    done
+    sleep 0.1
+done
 """
-"""Waits for the end of the program that made the machines, and removes what it left."""
+"""Waits for the end of the program that made the machines, or for its word, and removes them.
+
+The names go first, so that nobody enters any more; the second look finds who had opened a
+name before and had not entered yet. The program itself ($2) may be on one of its machines.
+"""
 
 
 class NamespaceError(HetError):
@@ -197,9 +210,6 @@ class LinkedMachines:
         if self._closed:
             return
         self._closed = True
-        for name in [*self.names, HUB]:
-            with suppress(NamespaceError):
-                self._remove(name)
         if self._remover is not None:
             self._remover.communicate(timeout=PATIENCE_S)
         self._way.close()
@@ -208,7 +218,7 @@ class LinkedMachines:
 
     def _make(self, machines: Mapping[str, LinkRates]) -> None:
         self._remover = subprocess.Popen(  # noqa: S603  a command of this module
-            self._way.wrap(["sh", "-c", REMOVE_AT_END, "sh", self.tag]),
+            self._way.wrap(["sh", "-c", REMOVE_AT_END, "sh", self.tag, str(os.getpid())]),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -248,12 +258,6 @@ class LinkedMachines:
         bits = f"{int(rate * 8)}bit"
         kept = ["tbf", "rate", bits, "burst", str(burst), "limit", str(limit)]
         self._run(["tc", *where, "replace", "dev", interface, "root", *kept])
-
-    def _remove(self, name: str) -> None:
-        for pid in self.processes(name):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        self._ip("netns", "delete", self._full(name))
 
     def _refuse_names_in_use(self) -> None:
         listed = self._ip("netns", "list").splitlines()
