@@ -218,7 +218,9 @@ class LinkedMachines:
 
     def _make(self, machines: Mapping[str, LinkRates]) -> None:
         self._remover = subprocess.Popen(  # noqa: S603  a command of this module
-            self._way.wrap(["sh", "-c", REMOVE_AT_END, "sh", self.tag, str(os.getpid())]),
+            self._way.wrap(
+                ["sh", "-c", REMOVE_AT_END, "sh", self.tag, str(os.getpid())]
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
