@@ -43,23 +43,25 @@ OWN_DESCRIPTORS = 64
 """Descriptors that the daemon itself needs: its store, log, devices, children."""
 BURST = 256
 """Connections that may be accepted before the guard receives the first event."""
-LOOK_MS = 100
-"""Between two checks of memory. A peer can fill some 2 GB/s: 200 MB between checks."""
+LOOK_MS, SHORTEST_LOOK_MS = 100.0, 10.0
+"""Between two checks of memory; the less is left of the memory allowed, the sooner."""
+FILL_RATE = 4_000_000
+"""Bytes that peers can fill in a millisecond, on a fast machine."""
 QUIET_MS = 5000
 """Between two checks while nothing arrives, so that peers cannot fill anything."""
 SAMPLES = 5
 SAMPLE_S = 0.002
 """A flooding peer has unread input in most samples; that of others is read at once."""
-LOOKS_BEYOND = 10
-"""Consecutive checks with twice the memory allowed before the daemon ends: freeing the
-memory of closed connections takes a moment."""
+BEYOND_S, LOOKS_BEYOND = 1.0, 10
+"""Seconds, and consecutive checks, with more than twice the memory allowed before the
+daemon ends: freeing the memory of closed connections takes a moment."""
 STRAINED = 0.75
 """Share of the memory allowed, or of what the service manager allows, above which large
 requests are refused for now."""
-TRIMS = 10
-"""Checks after a shutdown at which free memory is returned to the system."""
-TRIM_PAUSE_S = 5.0
-"""Seconds between two such checks while no connection is shut down."""
+FREEING_S = 1.0
+"""Seconds after a shutdown in which libzmq frees memory: it is returned to the system."""
+TRIM_PAUSE_S, FREEING_PAUSE_S = 5.0, 0.1
+"""Seconds between two returns of free memory: usually, and after a shutdown."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -105,8 +107,7 @@ class ConnectionGuard:
         self._allowance = allowance
         self._router = router
         # half of the descriptors are for pidfds
-        room = (raise_descriptor_limit() - OWN_DESCRIPTORS - BURST) // 2
-        self._most = max(room, 16)
+        self._most = max((raise_descriptor_limit() - OWN_DESCRIPTORS - BURST) // 2, 16)
         # one user must leave some to the others
         self._most_of_one = min(allowance.connections, 3 * self._most // 4)
         self._uids: dict[int, int] = {}
@@ -114,9 +115,11 @@ class ConnectionGuard:
         self._counts: Counter[int] = Counter()
         self._base = _resident()
         self._told = 0.0
-        self._trims = 0
+        self._freeing_until = 0.0
         self._trimmed = 0.0
-        self._beyond = 0
+        # consecutive checks with more than twice the memory allowed, and the first's time
+        self._beyond, self._beyond_since = 0, 0.0
+        self._pause_ms = LOOK_MS
         self._monitor = router.get_monitor_socket(EVENTS)
         self._arrivals = select.epoll()
         """Readable while input of a connection waits for libzmq, as that of a flood does.
@@ -182,12 +185,12 @@ class ConnectionGuard:
         while self._wait(looked):
             now = time.monotonic()
             since_ms = 1000 * (now - looked)
-            if since_ms >= (LOOK_MS if self._active else QUIET_MS):
+            if since_ms >= (self._pause_ms if self._active else QUIET_MS):
                 looked = now
                 self._active = False  # what arrives from now on is for the next check
                 self._arrivals.poll(0)
-                self._look_at_memory()
-                if self.strained or self._trims or self._beyond:
+                self._look_at_memory(now)
+                if self.strained or self._beyond or now < self._freeing_until:
                     self._active = True
 
     def _wait(self, looked: float) -> bool:
@@ -198,7 +201,7 @@ class ConnectionGuard:
 
         """
         if self._active:
-            left_ms = LOOK_MS - 1000 * (time.monotonic() - looked)
+            left_ms = self._pause_ms - 1000 * (time.monotonic() - looked)
             changed = bool(self._monitor.poll(max(0, math.ceil(left_ms))))
         else:
             ready = dict(self._poller.poll(QUIET_MS))
@@ -262,37 +265,44 @@ class ConnectionGuard:
     def _growth(self) -> int:
         return _resident() - self._base - self.granted
 
-    def _look_at_memory(self) -> None:
+    def _look_at_memory(self, now: float) -> None:
         limit = self._allowance.memory
         grown = self._growth()
         used = _resident()
         self.strained = grown > STRAINED * limit or used > STRAINED * self._bound
         if grown > limit // 8:
-            self._trim()
-        if self._growth() > limit:
-            self._bound_memory(limit)
+            self._trim(now)
+            grown = self._growth()
+        if grown > limit:
+            self._bound_memory(limit, now)
         else:
             self._beyond = 0
+        left_ms = (limit - grown) / FILL_RATE
+        self._pause_ms = min(max(left_ms, SHORTEST_LOOK_MS), LOOK_MS)
 
-    def _trim(self) -> None:
+    def _trim(self, now: float) -> None:
         """Return memory that libzmq has freed: small pieces stay in the heap otherwise."""
-        now = time.monotonic()
-        if self._trims or now - self._trimmed > TRIM_PAUSE_S:
-            self._trims = max(0, self._trims - 1)
+        freeing = now < self._freeing_until
+        if now - self._trimmed > (FREEING_PAUSE_S if freeing else TRIM_PAUSE_S):
             self._trimmed = now
             _return_memory()
 
-    def _bound_memory(self, limit: int) -> None:
+    def _bound_memory(self, limit: int, now: float) -> None:
         """Disconnect the peers that make the process grow; end the daemon if that fails."""
         for descriptor in self._stuffed():
             uid = self._uids.get(descriptor)
             if uid is not None:
                 self._shut(descriptor, uid, f"it fills more than {limit >> 20} MiB")
-        self._trims = TRIMS
-        _return_memory()
+        self._freeing_until = now + FREEING_S
+        self._trim(now)
         grown = self._growth()
-        self._beyond = self._beyond + 1 if grown > 2 * limit else 0
-        if self._beyond >= LOOKS_BEYOND:
+        if grown <= 2 * limit:
+            self._beyond = 0
+            return
+        if not self._beyond:
+            self._beyond_since = now
+        self._beyond += 1
+        if self._beyond >= LOOKS_BEYOND and now - self._beyond_since >= BEYOND_S:
             self.exhausted = (
                 f"out of the memory allowed: grown by {grown >> 20} MiB,"
                 f" the limit is {2 * limit >> 20} (twice memory_mb of hetd.toml)"

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,9 +77,24 @@ def test_the_daemon_is_to_end_when_nothing_else_helps(
     router.guard.begin(0)
 
     grown[0] = 1 << 30
+    begun = time.monotonic()
 
     until(lambda: bool(router.guard.exhausted), "a call for the end")
     assert router.guard.exhausted.startswith("out of the memory allowed: grown by ")
+    assert time.monotonic() - begun >= module.BEYOND_S
+
+
+def test_the_less_memory_is_left_the_sooner_the_next_check(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = [100 << 20]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    router = make(Allowance(memory=400_000_000))
+    router.guard.begin(0)
+
+    for grown, pause in ((320_000_000, 20.0), (390_000_000, 10.0), (0, 100.0)):
+        size[0] = (100 << 20) + grown
+        until(lambda: router.guard._pause_ms == pause, "a check")  # noqa: B023  at once
 
 
 def _await_strain(router: Router, wanted: bool) -> None:  # noqa: FBT001  what is awaited
