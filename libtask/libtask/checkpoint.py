@@ -75,11 +75,11 @@ class Checkpoint:
                 of time steps), except for the last strip.
 
         """
-        while self.end is None or self._drawn < self.end:
+        while (end := self.end) is None or self._drawn < end:
             size = max(granule, self._sizer.size // granule * granule)
             stop = self._drawn + size
-            if self.end is not None:
-                stop = min(stop, self.end)
+            if end is not None and stop > end:
+                stop = end
             strip = range(self._drawn, stop)
             self._drawn = stop
             yield strip
@@ -92,7 +92,8 @@ class Checkpoint:
     @property
     def complete(self) -> bool:
         """Whether all strips have been drawn."""
-        return self.end is not None and self._drawn >= self.end
+        end = self.end
+        return end is not None and self._drawn >= end
 
     @property
     def end(self) -> int | None:

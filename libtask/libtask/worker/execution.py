@@ -380,7 +380,8 @@ class Execution:
             Its nanoseconds, without those of compilations.
 
         """
-        self.resume()
+        if self._suspended_ns:
+            self.resume()
         now = time.perf_counter_ns()
         compiled = self._take_compiled_ns()
         elapsed = now - self._accounted_ns - compiled

@@ -132,6 +132,8 @@ class Worker:
         self._limit_memory = limit_memory
         self._parent = os.getppid()
         self._loaded: LoadedTask | None = None
+        self._latest: tuple[str, type[Task]] | None = None
+        """Name and class of the application that was found last."""
         self._runs_on = ""
         self._pending = PendingReport()
         self._leaving = False
@@ -232,7 +234,18 @@ class Worker:
             return False
         if loaded is not None and loaded.is_for(order):
             return False
+        if isinstance(order, Run) and self._found_for(order.spec.app, order.follows):
+            return False
         return not self._code.serves(order.spec.app)
+
+    def _found_for(self, app: str, follows: bool) -> type[Task] | None:  # noqa: FBT001  as in the order
+        """Return the class of the task that this one follows, if theirs is the same.
+
+        Both came in one message: if a file was changed before they were submitted, the
+        first one has noticed it.
+        """
+        latest = self._latest
+        return latest[1] if follows and latest and latest[0] == app else None
 
     # ------------------------------------------------------------ staging
 
@@ -241,12 +254,13 @@ class Worker:
         if loaded and loaded.is_for(order):
             self._pending.repeat(self._link)
             return
-        self._unload()
+        if loaded:
+            self._unload()
         if not follows:
             self._pending.take_back()
         self._begin_segment(order, Phase.LOADING)
         try:
-            self._loaded = self._load(order)
+            self._loaded = self._load(order, follows)
         except BaseException as error:  # noqa: BLE001  whatever an app raises is its own failure, the worker lives on
             self._fail(order, error)
             return
@@ -267,9 +281,14 @@ class Worker:
         self._limit_memory(limit)
         own_page.begin(order.task, order.epoch, self._output.start, phase)
 
-    def _load(self, order: Stage) -> LoadedTask:
+    def _load(self, order: Stage, follows: bool) -> LoadedTask:  # noqa: FBT001  as in the order
+        app = order.spec.app
         self._folder.enter(order.spec.cwd)
-        app_class = self._find_app(order.spec.app)
+        app_class = self._found_for(app, follows)
+        if app_class is None:
+            self._latest = None  # what follows fails, too, if it is not found
+            app_class = self._find_app(app)
+            self._latest = (app, app_class)
         params: Mapping[str, Any] = order.spec.params
         if order.spec.inputs:
             folder = _results_folder(self._options)

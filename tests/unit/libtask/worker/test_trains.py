@@ -143,3 +143,36 @@ def test_a_new_hetd_hears_of_an_end_beside_the_task_that_runs(worker: Played) ->
 
     assert (hello.task, hello.ended) == (2, [TaskEpoch(1, 1)])
     assert worker.daemon.expect(Finished).task == 1
+
+
+def outputs(worker: Played, *tasks: int) -> list[str]:
+    """Run these tasks, in one order, with what the file says now; return what each printed."""
+    spec = TaskSpec(worker.app("Count"), {"limit": 1})
+    worker.say(*[Run(task, 1, cpu(), spec, follows=task != tasks[0]) for task in tasks])
+    said = [
+        end
+        for message in heard(worker, *tasks)
+        for end in getattr(message, "reports", [message])
+    ]
+    return [
+        worker.output(end).split()[0] if isinstance(end, Finished) else end.code
+        for end in said
+    ]
+
+
+def test_every_task_of_an_order_runs_the_file_as_it_was_when_it_was_submitted(
+    worker: Played,
+) -> None:
+    text = worker.apps.read_text()
+
+    before = outputs(worker, 1, 2, 3)
+    worker.apps.write_text(text.replace("loading", "edited"))
+    after = outputs(worker, 4, 5, 6)
+    worker.apps.write_text(text.replace("class Count", "class Other"))
+    without = outputs(worker, 7, 8, 9)
+    worker.apps.write_text(text.replace("loading", "again"))
+
+    assert before == ["loading"] * 3
+    assert after == ["edited"] * 3
+    assert without == ["bad-input"] * 3
+    assert outputs(worker, 10, 11) == ["again"] * 2
