@@ -26,9 +26,10 @@ from libtask.pickles import pickled, write_pickled
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
 from libtask.tracebacks import formatted
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from libtask.checkpoint import Checkpoint
     from libtask.devices import Device
@@ -235,10 +236,44 @@ class _CallUnpickler(pickle.Unpickler):
 
 
 def _pickled_call(call: tuple[Any, ...]) -> tuple[bytes, list[TaskReference]]:
+    """Pickle a call: (function, arguments, keyword arguments).
+
+    Raises:
+        Exception: as pickling it raised, with a note that says which value it was.
+
+    """
     file = io.BytesIO()
     pickler = _CallPickler(file)
-    pickler.dump(call)
+    try:
+        pickler.dump(call)
+    except Exception as error:
+        for note in _unpicklable(*call):
+            error.add_note(note)
+        raise
     return file.getvalue(), pickler.inputs
+
+
+def _unpicklable(
+    function: Callable[..., Any], arguments: Iterable[Any], keywords: dict[str, Any]
+) -> Iterator[str]:
+    """Name the values of a call that cannot be pickled, with the reasons."""
+    name = _name(function)
+    values = {f"the function {name}": function}
+    values |= {f"argument {n} of {name}": each for n, each in enumerate(arguments, 1)}
+    values |= {f"argument {key} of {name}": each for key, each in keywords.items()}
+    for described, value in values.items():
+        try:
+            _Trial(io.BytesIO()).dump(value)
+        except Exception as error:  # noqa: BLE001  its classes may raise anything
+            kind = type(value).__name__
+            yield f"{described}, a {kind}, cannot be pickled: {one_line(error)}"
+
+
+class _Trial(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles a value without taking the results that it refers to."""
+
+    def persistent_id(self, value: Any) -> int | None:
+        return 0 if isinstance(value, TaskReference) else None
 
 
 def collected(result: Any) -> Any:

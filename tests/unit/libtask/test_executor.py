@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,20 @@ def iter_forever() -> Any:
 
 def test_result_that_cannot_be_pickled(executor: TaskExecutor) -> None:
     assert isinstance(executor.submit(iter_forever).exception(5), TypeError)
+
+
+def test_an_argument_that_cannot_be_pickled_is_named(executor: TaskExecutor) -> None:
+    def take(*_values: Any, **_named: Any) -> None:
+        """Take anything."""
+
+    with pytest.raises(TypeError, match="cannot pickle") as caught:
+        executor.submit(take, 1, [2], threading.Lock(), four=[threading.Lock()])
+
+    reason = "cannot be pickled: cannot pickle '_thread.lock' object"
+    assert caught.value.__notes__ == [
+        f"argument 3 of take, a lock, {reason}",
+        f"argument four of take, a list, {reason}",
+    ]
 
 
 def test_pending_call_can_be_cancelled(
