@@ -51,6 +51,55 @@ def test_direct_and_bisected_bounds_agree(per: str, jobs: int, machines: int) ->
         assert direct.time >= reference.low * (1 - 1e-6)
 
 
+def test_the_bound_reaches_the_time_at_which_jobs_fit_on_further_machines() -> None:
+    # before 4 all three fit on the second machine only, and take 9 there
+    seconds = np.array([[3, 3, np.inf], [3, 3, np.inf], [np.inf, 3, 3]])
+    free_at = np.array([1.0, 0.0, 1.0])
+
+    relaxed = relax(seconds, free_at)
+
+    assert (relaxed.bound, relaxed.time) == pytest.approx((4, 4), rel=1e-6)
+    for effort in (
+        Effort("rounding", improve=False),
+        Effort("rounding", improve=False, solver="bisection"),
+    ):
+        assert assign(seconds, free_at, effort).time == pytest.approx(4)
+
+
+def steps_matrix(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make a problem in which jobs fit on further machines at many times, close together."""
+    random = np.random.default_rng(seed)
+    jobs, machines = random.integers((2, 2), (20, 12))
+    unit = 10.0 ** -random.integers(1, 6)
+    seconds = 3 + unit * random.integers(0, 30, (jobs, machines))
+    seconds[random.random(seconds.shape) < random.uniform(0, 0.7)] = np.inf
+    seconds[np.isinf(seconds).all(axis=1), random.integers(machines)] = 3.0
+    return seconds, random.choice([0.0, 0.0, 1.0, 1.001, 1.01, 4.0], machines)
+
+
+@pytest.mark.parametrize(
+    "effort",
+    [
+        Effort(),
+        Effort("rounding", improve=False),
+        Effort("rounding", improve=False, most=False),
+        Effort("rounding", improve=False, solver="bisection"),
+    ],
+)
+def test_the_guarantee_holds_where_the_bound_is_not_sharp(effort: Effort) -> None:
+    problems = [steps_matrix(seed) for seed in range(120)]
+    vague = [each for each in problems if not relax(*each).is_sharp]
+
+    assert vague
+    for seconds, free_at in vague:
+        reference = bisect(seconds, free_at)
+        found = assign(seconds, free_at, effort)
+
+        assert reference.finished
+        assert found.bound <= reference.high * (1 + 1e-3)
+        assert found.time <= 2 * reference.high * (1 + 2e-3)
+
+
 @settings(max_examples=150, deadline=None)
 @given(seconds=seconds_matrices(most_jobs=8, most_machines=4))
 def test_bounds_agree_where_pruning_makes_steps(seconds: np.ndarray) -> None:

@@ -120,12 +120,15 @@ def _priced(seconds: Floats, free_at: Floats, relaxed: Relaxed) -> Ints:
 def _rounded(
     seconds: Floats, free_at: Floats, relaxed: Relaxed, effort: Effort
 ) -> tuple[Ints, float]:
-    """Round a vertex; return the bound with it, which the bisection may have found."""
-    bound, time, split = relaxed.bound, relaxed.time, None
-    if effort.solver == "bisection":
+    """Round a vertex; return the bound with it, which the bisection may have found.
+
+    The columns of a relaxed program that is not sharp may not do for a good plan.
+    """
+    if effort.solver == "bisection" or not relaxed.is_sharp:
         found = bisect(seconds, free_at, solver_seconds=effort.solver_seconds)
         bound, time, split = found.low, found.high, found.split
-    if split is None:
+    else:
+        bound, time = relaxed.bound, relaxed.time
         split = _vertex(seconds, free_at, relaxed, effort.solver_seconds)
     if split is None:  # the solver's time was up: this plan is valid, too
         return largest_first(seconds, free_at), bound

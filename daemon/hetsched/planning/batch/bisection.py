@@ -24,8 +24,7 @@ class Bisected:
     Attributes:
         low: no plan is shorter, seconds.
         high: a split plan takes this long, seconds.
-        split: that plan; None where the greedy plan that gave the first `high` was
-            never bettered.
+        split: that plan; None: the solver had no time to find it.
         finished: False: a solver call met its time limit, the bracket is wider than asked.
 
     """
@@ -62,4 +61,9 @@ def bisect(
             high, split = middle, answer
         else:
             low = middle
+    if (
+        split is None
+    ):  # the greedy plan, which gave the first `high`, was never bettered
+        last = feasible_at(seconds, free_at, high, solver_seconds)
+        split = last if isinstance(last, Split) else None
     return Bisected(low, high, split, finished=True)

@@ -77,7 +77,20 @@ def proven(prices: Floats, seconds: Floats, free_at: Floats, ends: tuple[float, 
             low = middle
         else:
             high, low = middle, max(low, value)
-    return low
+    # up to the next time at which a job fits on one more machine, g is as at `low`
+    value = value_at(prices, seconds, free_at, low)
+    if value <= low:
+        return low
+    return min(value, _next_fit(seconds, free_at, low), ends[1])
+
+
+def _next_fit(seconds: Floats, free_at: Floats, time: float) -> float:
+    """Return the first time after `time` at which a job fits on another machine."""
+    later = np.inf
+    for rows in _blocks(seconds):
+        done = seconds[rows] + free_at
+        later = min(later, float(done.min(initial=np.inf, where=done > time)))
+    return later
 
 
 def cheapest(prices: Floats, seconds: Floats, fits: tuple[Floats, float], width: int) -> Ints:  # fmt: skip

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.arrays import Floats, Ints
 
 ACCURACY = 2e-4
+SHARP = 1e-3
+"""As accurate as the paper's bisection."""
 WIDTH = 6
 MOST_ROUNDS = 12
 PRICE_FLOOR = 0.7
@@ -46,6 +48,11 @@ class Relaxed:
     prices: Floats
     machines: Ints
     shares: Floats
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether the split plan is about as short as the bound."""
+        return self.time <= self.bound * (1 + SHARP)
 
 
 def fastest_fit(seconds: Floats, free_at: Floats) -> float:

@@ -14,6 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from hetsched.planning.batch.arrays import Bools, Floats, Ints
 
+INFEASIBLE, NUMERICAL_DIFFICULTIES = 2, 4
+"""Statuses of SciPy's `linprog`."""
 LEAST_SHARE = 1e-7
 """Smaller shares are noise of the solver."""
 
@@ -76,20 +78,24 @@ def feasible_at(
     if not allowed.any(axis=1).all():
         return False
     jobs, machines = np.nonzero(allowed)
-    found = linprog(
-        np.zeros(len(jobs)),
-        A_ub=_loads(seconds[jobs, machines], machines, len(free_at), with_time=False),
-        b_ub=np.maximum(time - free_at, 0.0),
-        A_eq=_sums(jobs, len(seconds), len(jobs)),
-        b_eq=np.ones(len(seconds)),
-        method="highs",
-        options={"time_limit": solver_seconds},
-    )
+    program: dict[str, Any] = {
+        "c": np.zeros(len(jobs)),
+        "A_ub": _loads(
+            seconds[jobs, machines], machines, len(free_at), with_time=False
+        ),
+        "b_ub": np.maximum(time - free_at, 0.0),
+        "A_eq": _sums(jobs, len(seconds), len(jobs)),
+        "b_eq": np.ones(len(seconds)),
+        "options": {"time_limit": solver_seconds},
+    }
+    found = linprog(method="highs", **program)
+    if found.status == NUMERICAL_DIFFICULTIES:
+        # the simplex method cannot tell of some small programs that they are infeasible
+        found = linprog(method="highs-ipm", **program)
     if found.success:
         split = Split(jobs, machines, found.x)
         return split.part(split.shares > LEAST_SHARE)
-    infeasible = found.status == 2  # noqa: PLR2004  the number SciPy documents
-    return not infeasible
+    return bool(found.status != INFEASIBLE)
 
 
 def _loads(own: Floats, lines: Ints, count: int, *, with_time: bool) -> Any:
