@@ -90,7 +90,7 @@ def feasible_at(
     }
     found = linprog(method="highs", **program)
     if found.status == NUMERICAL_DIFFICULTIES:
-        # the simplex method cannot tell of some small programs that they are infeasible
+        # the simplex method does not notice that some small programs are infeasible
         found = linprog(method="highs-ipm", **program)
     if found.success:
         split = Split(jobs, machines, found.x)
