@@ -17,7 +17,6 @@ from torture import builds
 SEEDS = 1000
 PROPERTIES = (
     "test_backfilling.py",
-    "test_batch_planners.py",
     "test_core.py",
     "test_estimates.py",
     "test_mapping.py",

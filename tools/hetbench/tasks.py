@@ -200,15 +200,23 @@ def _latency(client: Client, spec: TaskSpec) -> dict[str, float]:
         "p50_ms": round(cuts[49], 3),
         "p99_ms": round(cuts[98], 3),
         "commits_per_task": round((client.status().commits - before) / SINGLE, 3),
-        "sync_ms": round(_sync_ms(client.path.parent), 3),
+        "sync_ms": round(_sync_ms(client.path.parent, cuts[49] / 1e3), 3),
     }
 
 
-def _sync_ms(folder: Path) -> float:
-    """Return the median time of a write of one page with a sync, milliseconds."""
+def _sync_ms(folder: Path, pause_s: float) -> float:
+    """Return the median time of a write of one page with a sync, milliseconds.
+
+    Args:
+        folder: of the file.
+        pause_s: seconds before each, as between the commits that it is compared with: a
+            disk that was written just now takes half as long.
+
+    """
     times = []
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         for _ in range(SYNCS):
+            time.sleep(pause_s)
             begin = time.perf_counter()
             os.pwrite(file.fileno(), b"\0" * 4096, 0)
             os.fdatasync(file.fileno())
