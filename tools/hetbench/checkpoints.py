@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from libtask.devices import Device
 
 POLLS = 1_000_000
-ROUNDS = 7
+ROUNDS = 41
 INTERVAL_NS = 50_000_000
 SIDE = 1024
 LENGTHS = (3000, 20_000)
