@@ -119,7 +119,7 @@ class ConnectionGuard:
         self._trimmed = 0.0
         # consecutive checks with more than twice the memory allowed, and the first's time
         self._beyond, self._beyond_since = 0, 0.0
-        self._pause_ms = LOOK_MS
+        self._pause_ms, self._grown = LOOK_MS, 0
         self._monitor = router.get_monitor_socket(EVENTS)
         self._arrivals = select.epoll()
         """Readable while input of a connection waits for libzmq, as that of a flood does.
@@ -277,8 +277,15 @@ class ConnectionGuard:
             self._bound_memory(limit, now)
         else:
             self._beyond = 0
+        self._choose_pause(limit, grown)
+
+    def _choose_pause(self, limit: int, grown: int) -> None:
+        """Look again before peers can fill what is left, or soon while they fill more."""
         left_ms = (limit - grown) / FILL_RATE
         self._pause_ms = min(max(left_ms, SHORTEST_LOOK_MS), LOOK_MS)
+        if limit < grown <= self._grown:
+            self._pause_ms = LOOK_MS  # a look at all connections takes long
+        self._grown = grown
 
     def _trim(self, now: float) -> None:
         """Return memory that libzmq has freed: small pieces stay in the heap otherwise."""
