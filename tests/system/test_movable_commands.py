@@ -55,6 +55,12 @@ def _gets_on(daemon: PrivateDaemon, task: int, place: str, reached: float) -> bo
     return info.resource == place and info.progress > reached
 
 
+def _has_begun(hetctl: Terminal, daemon: PrivateDaemon, task: int) -> bool:
+    """Whether training has begun wherever it was started: it says so once it listens."""
+    said = hetctl("logs", str(task)).splitlines()
+    return len(said) == len(daemon.info(task).segments)
+
+
 def _places(folder: Path) -> list[str]:
     path = folder / "places"
     return path.read_text().splitlines() if path.exists() else []
@@ -74,6 +80,7 @@ def test_training_that_is_moved_gives_the_same_weights(
         for place in ("cpu", "gpu0", "cpu"):
             hetctl("migrate", str(task), "--to", place)
             eventually(partial(_gets_on, daemon, task, place, reached), place)
+            eventually(partial(_has_begun, hetctl, daemon, task), "its start there")
             reached = daemon.info(task).progress
         hetctl("wait", str(task))
         unmoved.wait(PATIENCE)
@@ -148,6 +155,44 @@ def test_a_drained_resource_is_left_by_what_can_save_its_state(
         for task in (stays, moves)
     }
     assert on == {stays: ["cpu"], moves: ["cpu", "gpu0"]}
+
+
+def test_a_program_that_moves_before_it_listens_for_the_signal_goes_on(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    # as an interpreter that has not come to the program's handler yet
+    script = shlex.join(["sh", "-c", f"touch begun; sleep 1; {_saving(75)}"])
+    words = ("--on", "cpu,gpu0", "--cpu", script, "--gpu", script)
+    (task,) = hetctl.json("submit", "--stop-signal", "TERM", *words)["ids"]
+    eventually((folder / "begun").exists, "its start")
+    start = daemon.info(task).resource
+    other = "gpu0" if start == "cpu" else "cpu"
+
+    hetctl("migrate", str(task), "--to", other)
+    eventually(lambda: _places(folder), "its second start")
+    (folder / "gate").touch()
+    daemon.await_state(task, "completed")
+
+    assert _places(folder) == [f"{other} 2"]
+
+
+def test_a_program_without_a_handler_for_the_signal_loses_its_state(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    loop = "while [ ! -e gate ]; do sleep 0.01; done"
+    does = f'echo 0.5 > "$HETD_PROGRESS"; touch begun; {loop}'
+    script = shlex.join(["sh", "-c", does])
+    words = ("--on", "cpu,gpu0", "--cpu", script, "--gpu", script)
+    (task,) = hetctl.json("submit", "--stop-signal", "TERM", *words)["ids"]
+    eventually((folder / "begun").exists, "its progress")
+    start = daemon.info(task).resource
+
+    hetctl("migrate", str(task), "--to", "gpu0" if start == "cpu" else "cpu")
+    daemon.await_state(task, "failed")
+
+    assert daemon.info(task).reason == (
+        "killed by signal 15 (SIGTERM) after SIGTERM: not 75, so its state is not saved"
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

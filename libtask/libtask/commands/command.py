@@ -208,6 +208,9 @@ SAVED = os.EX_TEMPFAIL
 FIRST_BEAT_S = 0.05
 BEAT_S = 1.0
 """Seconds between two checkpoints of a command without events."""
+STARTING_S = 10.0
+"""Seconds after its start in which a command may not have set up its handler of the signal
+on which it saves its state."""
 CANCEL_S = 2.0
 """Seconds for a cancelled command to exit by itself; hetd waits for 5."""
 
@@ -252,6 +255,7 @@ class Running:
         self._situation = context
         self._attempt = context.attempt + task.starts_before
         self._asked_at: float | None = None
+        self._began_at = time.monotonic()
         self._killed = False
         folder = Path(task.folder or "/nonexistent").parent / "progress"
         name = f"{os.getpid()}-{context.task}-{context.attempt}"
@@ -407,8 +411,18 @@ class Running:
             raise CommandFailedError(describe(code), code)
 
     def _has_saved(self, code: int) -> bool:
-        kept = self._task.resumable or code == SAVED
+        kept = self._task.resumable or code == SAVED or self._was_starting(code)
         return kept or self._situation.requeue or not self._task.movable
+
+    def _was_starting(self, code: int) -> bool:
+        """Return whether the signal ended it before it could have a handler for it.
+
+        It has not changed its saved state then: it goes on elsewhere as it would have here.
+        """
+        if code != -self._task.stop_signal or self._asked_at is None:
+            return False
+        early = self._asked_at - self._began_at < STARTING_S
+        return early and self._progress.share() is None
 
     def _why_not_saved(self, code: int) -> str:
         name = signal.Signals(self._task.stop_signal).name
