@@ -61,9 +61,8 @@ def bisect(
             high, split = middle, answer
         else:
             low = middle
-    if (
-        split is None
-    ):  # the greedy plan, which gave the first `high`, was never bettered
+    if split is None:
+        # the greedy plan, which gave the first `high`, was never bettered
         last = feasible_at(seconds, free_at, high, solver_seconds)
         split = last if isinstance(last, Split) else None
     return Bisected(low, high, split, finished=True)
