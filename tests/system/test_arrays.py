@@ -39,12 +39,16 @@ class Gated(KMeans):
 def gated(task, device, checkpoint):
     draw = checkpoint.strips
     def strips(granule=1):
+        told = False
         for strip in draw(granule):
             for gate in (4, 9):
                 if strip.start == gate:
                     Path(task.gate, f"{gate}.at").touch()
                     while not Path(task.gate, str(gate)).exists():
                         time.sleep(0.001)
+                    told = True
+            if told:  # to leave: the worker may not have read it yet
+                time.sleep(0.1)
             yield strip
     checkpoint.strips = strips
     print(device.spec.name, device.xp.__name__, flush=True)
