@@ -76,6 +76,7 @@ def wait_at(gate):
     gate.with_suffix(".at").touch()
     while not gate.exists():
         time.sleep(0.002)
+    time.sleep(0.1)  # the worker reads the order to move meanwhile
 
 Scaled.on("cpu")(scale)
 Scaled.on("gpu")(scale)
