@@ -182,6 +182,7 @@ def _advance(
     A device reports a strip late; the steps that it does until then change nothing.
     """
     if task.walk.status[1]:
+        checkpoint.end_early()
         return  # it was preempted after it had converged, and before it told
     for strip in checkpoint.strips():
         walker.steps(len(strip))
@@ -189,6 +190,7 @@ def _advance(
         status, residual = walker.latest()
         checkpoint.extra["residual"] = float(residual[0])
         if status[1]:
+            checkpoint.end_early()
             return
 
 

@@ -56,6 +56,7 @@ class Checkpoint:
             `total`.
         extra: small plain values that the app keeps here (residuals, flags); they
             travel with the task when it moves.
+        ends_early: whether the app said that it ends before `total`.
 
     """
 
@@ -64,6 +65,7 @@ class Checkpoint:
         self.total = record.total
         self.limit: int | None = None
         self.extra: dict[str, Any] = dict(record.extra)
+        self.ends_early = False
         self._sizer = sizer
         self._drawn = record.done
 
@@ -83,6 +85,13 @@ class Checkpoint:
             strip = range(self._drawn, stop)
             self._drawn = stop
             yield strip
+
+    def end_early(self) -> None:
+        """Say that the implementation returns before `total`, as there is nothing left to do.
+
+        One that returns early and does not call this has failed.
+        """
+        self.ends_early = True
 
     @property
     def drawn(self) -> int:

@@ -412,11 +412,22 @@ class Execution:
 
     def _complete(self, began_ns: int) -> Completed:
         self._finish_in_flight()
-        if self.checkpoint.drawn_iterations:
+        checkpoint = self.checkpoint
+        if checkpoint.drawn_iterations:
             self._account_last_strip(began_ns)
+        if not (checkpoint.complete or checkpoint.end is None or self._may_end_early()):
+            raise TaskFailedError(
+                f"the implementation {_name(self._start)} returned after "
+                f"{checkpoint.done} of {checkpoint.end} iterations; one that may end "
+                "before `total()` calls checkpoint.end_early() first"
+            )
         self._note_transfers()
         self._validate()
         return Completed()
+
+    def _may_end_early(self) -> bool:
+        """Whether fewer iterations than all are no fault: a command counts only what it tells."""
+        return self.checkpoint.ends_early or self.checkpoint.context is not None
 
     def _validate(self) -> None:
         """Let the application check its results, which the host holds now.

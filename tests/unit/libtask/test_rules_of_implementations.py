@@ -14,22 +14,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+def stops_at_three(*, says_so: bool) -> Any:
+    def stops(_task: Any, _device: Any, checkpoint: Any) -> Iterator[None]:
+        for strip in checkpoint.strips():
+            if strip.stop == 3:
+                if says_so:
+                    checkpoint.end_early()
+                return
+            yield
+
+    return stops
+
+
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_returning_without_the_last_yield_counts_the_last_strip(
     *, pipelined: bool
 ) -> None:
-    def hasty(_task: Any, _device: Any, checkpoint: Any) -> Iterator[None]:
-        for strip in checkpoint.strips():
-            if strip.stop == 3:
-                return
-            yield
-
     device = RecordingDevice(pipelined=pipelined)
-    run = execution(hasty, strips_of_one(9), device=device)
+    run = execution(stops_at_three(says_so=True), strips_of_one(9), device=device)
 
     assert run.run() == Completed()
     assert run.checkpoint.done == 3
     assert (run.measures.strips, run.measures.iterations) == (3, 3)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_returning_before_the_total_is_the_apps_error_unless_it_says_so(
+    *, pipelined: bool
+) -> None:
+    device = RecordingDevice(pipelined=pipelined)
+    run = execution(stops_at_three(says_so=False), strips_of_one(9), device=device)
+
+    with pytest.raises(TaskFailedError, match="stops returned after 3 of 9 iterations"):
+        run.run()
+
+
+def test_an_app_without_a_total_returns_when_it_likes() -> None:
+    run = execution(stops_at_three(says_so=False), strips_of_one(None))
+
+    assert run.run() == Completed()
+    assert run.checkpoint.done == 3
 
 
 def test_drawing_twice_without_a_yield_is_the_apps_error() -> None:
