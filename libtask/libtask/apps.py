@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +29,7 @@ from libtask.task import Size, Task
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
 
@@ -291,11 +292,26 @@ def _module_of(path: Path, changed: int) -> ModuleType:
     sys.modules[name] = module  # dataclasses look up their module by name
     _allow_siblings(path)
     try:
-        spec.loader.exec_module(module)
+        with _no_byte_code_written():
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise InputError(f"{path}: {_failure(error)}") from error
     return module
+
+
+@contextmanager
+def _no_byte_code_written() -> Iterator[None]:
+    """Keep no byte code: it is compared with its source by the second only.
+
+    A module beside the file that is edited within the second would run as it was before.
+    """
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _allow_siblings(path: Path) -> None:

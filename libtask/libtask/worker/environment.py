@@ -120,10 +120,11 @@ class DeviceCache:
 
 
 class Folder:
-    """The working directory of a worker: the folder where its task was submitted."""
+    """The working directory and the umask of a worker; what a task changes is for it alone."""
 
     def __init__(self) -> None:
-        self._path = str(Path.cwd())
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
 
     def enter(self, path: str) -> None:
         """Change to the folder that a task's file names are relative to; empty: any folder.
@@ -132,14 +133,21 @@ class Folder:
             InputError: the folder cannot be entered.
 
         """
-        if not path or path == self._path:
+        os.umask(self._umask)
+        if not path or path == _working_directory():
             return
         try:
             os.chdir(path)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
-        self._path = path
         os.environ["PWD"] = path
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  for speed
+    except FileNotFoundError:
+        return ""  # it was removed
 
 
 def _changed(app: str) -> int:

@@ -426,7 +426,7 @@ class Execution:
         return Completed()
 
     def _may_end_early(self) -> bool:
-        """Whether fewer iterations than all are no fault: a command counts only what it tells."""
+        """Whether it may do fewer iterations than all; those of a command are what it reports."""
         return self.checkpoint.ends_early or self.checkpoint.context is not None
 
     def _validate(self) -> None:

@@ -340,7 +340,6 @@ class Worker:
         self._link.send(lost)
 
     def _execute(self, loaded: LoadedTask, order: Run) -> None:
-        self._folder.enter(loaded.spec.cwd)
         implementation = loaded.implementation(order.device)
         own_page.open(order.device.name)
         needs_device = loaded.app.needs_device

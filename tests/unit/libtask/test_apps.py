@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +96,20 @@ def test_file_is_loaded_once_until_it_changes(app_file: Path) -> None:
     app_file.write_text(textwrap.dedent(SOURCE) + "\n# edited\n")
     os.utime(app_file, ns=(1, 1))
     assert apps.resolve(f"{app_file}:Sum") is not first
+
+
+def test_no_byte_code_is_kept_that_hides_a_later_edit(
+    app_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    beside = app_file.with_name("beside_the_app.py")
+    beside.write_text("")
+    app_file.write_text(f"{app_file.read_text()}\nimport beside_the_app\n")
+
+    resolve(f"{app_file}:Sum")
+
+    assert "beside_the_app" in sys.modules
+    assert not list(app_file.parent.rglob("*.pyc"))
 
 
 def test_relative_file(app_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
