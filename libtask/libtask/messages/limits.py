@@ -172,9 +172,14 @@ def _packed(limit: int) -> Check:
 
 
 def cut(text: str, limit: int = TEXT_BYTES) -> str:
-    """Truncate a text to `limit` bytes; an ellipsis marks a truncated text."""
-    if len(text) * 4 <= limit or len(text.encode(errors="replace")) <= limit:
+    """Truncate a text to `limit` bytes; an ellipsis marks a truncated text.
+
+    What UTF-8 has no code for is escaped: names of files may contain it (PEP 383).
+    """
+    if not text.isascii():
+        text = text.encode(errors="backslashreplace").decode()
+    if len(text) * 4 <= limit or len(text.encode()) <= limit:
         return text
     mark = " …"
-    whole = text.encode(errors="replace")[: limit - len(mark.encode())]
+    whole = text.encode()[: limit - len(mark.encode())]
     return whole.decode(errors="ignore") + mark

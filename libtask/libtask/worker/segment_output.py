@@ -73,12 +73,12 @@ class SegmentOutput:
         if self.path:  # the program shows it on its terminal itself
             self._print(trace)
         log, log_start, log_end = self._segment()
-        text = one_line(error)
+        text = cut(one_line(error))
         record = replace(own_page.read(), task=task, epoch=epoch, log_start=log_start)
         return Failed(
             task=task,
             epoch=epoch,
-            error=cut(text),
+            error=text,
             code=cut(error.code, NAME_BYTES)
             if isinstance(error, HetError)
             else "task-failed",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPS = '''
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +71,13 @@ class Broken(Task):
 
     where: str = ""
     error: str = "ValueError"
+    file: bytes = b""
 
     def fail(self, where):
         if where == self.where:
             kinds = {"DeviceError": DeviceError, "InputError": InputError}
             kinds |= vars(__builtins__) if not isinstance(__builtins__, dict) else __builtins__
-            raise kinds[self.error]("no\\n luck")
+            raise kinds[self.error]("no\\n luck" + os.fsdecode(self.file))
 
     def load(self):
         self.fail("load")

@@ -48,6 +48,16 @@ def test_survives_failures(
     veteran.still_works()
 
 
+def test_an_error_may_name_a_file_whose_name_is_no_text(veteran: Played) -> None:
+    params = {"where": "run", "file": b" with caf\xe9"}
+    veteran.say(stage(1, veteran.app("Broken"), params=params), run(1, cpu()))
+
+    failed = veteran.daemon.expect(Failed)
+
+    assert failed.error == "ValueError: no luck with caf\\udce9"
+    veteran.still_works()
+
+
 @pytest.mark.parametrize(
     ("where", "warning"),
     [
