@@ -22,6 +22,7 @@ from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
+from libtask.parameters import shown
 from libtask.pickles import pickled, write_pickled
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
@@ -176,7 +177,15 @@ def alone(
         socket: socket of the daemon, which determines the folder of attachments.
         function: the function; `arguments`: its positional arguments.
 
+    Raises:
+        InputError: it is something else that cannot be called.
+
     """
+    if not callable(function):
+        raise InputError(
+            "expected a task, the name or class of an application, or a function;"
+            f" got {shown(function)}"
+        )
     payload, inputs = _pickled_call((function, arguments, {}))
     task = Call(_name(function), payload, inputs=inputs)
     if len(payload) > INLINE:

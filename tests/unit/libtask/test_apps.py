@@ -6,7 +6,7 @@ import os
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -112,7 +112,14 @@ def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
     exits = tmp_path / "exits.py"
     exits.write_text("import sys\nsys.exit(3)\n")
     syntax = tmp_path / "syntax.py"
-    syntax.write_text("def f(:\n")
+    syntax.write_text("x = 1\ndef f(:\n")
+    importing = tmp_path / "importing.py"
+    importing.write_text("\nimport broken_module\n")
+    (tmp_path / "broken_module.py").write_text("y = (\n")
+    parsing = tmp_path / "parsing.py"
+    parsing.write_text("import json\njson.loads('no')\n")
+    absent = tmp_path / "absent.py"
+    absent.write_text("\n\nimport no_such_module\n")
 
     assert "No such file" in message(f"{tmp_path}/none.py:Sum")
     assert "did you mean Sum?" in message(f"{app_file}:Sun")
@@ -120,7 +127,11 @@ def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
     assert "say which class" in message(str(app_file))
     assert f"line 2 of {broken}: RuntimeError: no way" in message(f"{broken}:Sum")
     assert "SystemExit" in message(f"{exits}:Sum")
-    assert "SyntaxError" in message(f"{syntax}:Sum")
+    assert f"line 2 of {syntax}: SyntaxError" in message(f"{syntax}:Sum")
+    inner = f"line 1 of {tmp_path}/broken_module.py: SyntaxError"
+    assert inner in message(f"{importing}:Sum")
+    assert f"line 2 of {parsing}: JSONDecodeError" in message(f"{parsing}:Sum")
+    assert f"line 3 of {absent}: ModuleNotFoundError" in message(f"{absent}:Sum")
 
 
 def test_text_parameters_take_the_declared_types(app_file: Path) -> None:
@@ -224,6 +235,15 @@ def test_more_memory_than_there_is(app_file: Path) -> None:
         apps.describe(task, app, apps.Options())
 
 
+def test_a_size_of_another_type() -> None:
+    class Wrong(Task):
+        def size(self) -> Any:
+            return 5
+
+    with pytest.raises(InputError, match=r"^Wrong: size: expected a libtask.Size, got"):
+        apps.size_of(Wrong())
+
+
 def test_no_implementation(app_file: Path) -> None:
     app = f"{app_file}:Named"
     task = build(apps.resolve(app), {"name": "x"})
@@ -274,8 +294,10 @@ def test_the_files_of_a_task_are_those_that_it_declares() -> None:
 def test_declared_files_are_checked_as_before() -> None:
     with pytest.raises(InputError, match="parameter source: expected"):
         build(Filed, {"source": 3})
-    with pytest.raises(InputError, match="parameter bounded: expected"):
+    with pytest.raises(InputError, match="parameter bounded: expected str of length"):
         build(Filed, {"source": "a", "bounded": "x" * 21})
+    with pytest.raises(InputError, match="parameter bounded: expected str, got 3"):
+        build(Filed, {"source": "a", "bounded": 3})
 
 
 def test_installed_applications_declare_their_files() -> None:

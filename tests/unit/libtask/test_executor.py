@@ -214,3 +214,10 @@ def test_current_device(executor: TaskExecutor) -> None:
     assert executor.submit(name).result(5) == "cpu"
     with pytest.raises(InputError):
         current_device()
+
+
+def test_an_unknown_kind_is_refused_at_once(daemon: FakeDaemon) -> None:
+    wrong: Any = "nope"
+    refused = pytest.raises(InputError, match=r"kind: expected one of 'cpu', .* 'nope'")
+    with Client(daemon.path) as client, refused:
+        client.executor(wrong)
