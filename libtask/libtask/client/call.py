@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cloudpickle
 
-from libtask.attachments import FOLDER, Attachments
+from libtask.attachments import FOLDER, Attachments, not_stored
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
@@ -159,11 +159,20 @@ Call.on("fpga")(_run)
 def prepared(
     kind: str, folder: Path, call: tuple[Callable[..., Any], Any, Any]
 ) -> Call:
-    """Build the task of an executor's call: (function, arguments, keyword arguments)."""
+    """Build the task of an executor's call: (function, arguments, keyword arguments).
+
+    Raises:
+        HetError: it is large, and cannot be written into the folder.
+
+    """
     payload, inputs = _pickled_call(call)
     task = Call(_name(call[0]), payload, str(folder), uuid.uuid4().hex, kind, inputs)
     if len(payload) > INLINE:
-        write_private(task.file("call"), payload)
+        try:
+            write_private(task.file("call"), payload)
+        except OSError as error:
+            cleaned(task)
+            raise not_stored(folder, error) from error
         task.payload = b""
     return task
 
@@ -179,6 +188,7 @@ def alone(
 
     Raises:
         InputError: it is something else that cannot be called.
+        HetError: it is large, and cannot be stored.
 
     """
     if not callable(function):
