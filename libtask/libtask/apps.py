@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import operator
 import os
 import sys
 import traceback
@@ -483,6 +484,28 @@ def size_of(task: Task) -> Size:
     if not isinstance(size, Size):
         raise InputError(f"{name}: size: expected a libtask.Size, got {shown(size)}")
     return size
+
+
+def total_of(task: Task) -> int | None:
+    """Return the iterations of a loaded task's outer loop; None: it ends by itself.
+
+    Raises:
+        InputError: `total` returned something else.
+
+    """
+    given: Any = task.total()
+    if given is None:
+        return None
+    try:
+        total = operator.index(given)  # msgspec does not encode NumPy's integers
+    except TypeError:
+        total = -1
+    if total < 0 or isinstance(given, bool):
+        raise InputError(
+            f"{type(task).__name__}: total: expected a whole number from 0, or None,"
+            f" got {shown(given)}"
+        )
+    return total
 
 
 def short_name(app: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from libtask import Input, Output, apps
@@ -242,6 +243,30 @@ def test_a_size_of_another_type() -> None:
 
     with pytest.raises(InputError, match=r"^Wrong: size: expected a libtask.Size, got"):
         apps.size_of(Wrong())
+
+
+class Counted(Task):
+    def __init__(self, iterations: Any) -> None:
+        self.iterations = iterations
+
+    def total(self) -> Any:
+        return self.iterations
+
+
+@pytest.mark.parametrize("iterations", [None, 0, 1, np.int64(3), np.uint8(0)])
+def test_iterations_are_a_whole_number_or_none(iterations: Any) -> None:
+    found = apps.total_of(Counted(iterations))
+
+    assert found == iterations
+    assert type(found) in (int, type(None))
+
+
+@pytest.mark.parametrize("iterations", [-1, np.int32(-5), 2.0, 2.5, True, "3"])
+def test_another_number_of_iterations_is_refused(iterations: Any) -> None:
+    text = "Counted: total: expected a whole number from 0, or None, got "
+    with pytest.raises(InputError) as caught:
+        apps.total_of(Counted(iterations))
+    assert str(caught.value) == text + repr(iterations)
 
 
 def test_no_implementation(app_file: Path) -> None:
