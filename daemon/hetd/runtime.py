@@ -117,6 +117,8 @@ class Runtime:
         self._due = UNKNOWN_DUE
         """Instants of the next trial, train and beginning for which timers are set."""
         self._policy_may_fail = is_foreign(scheduler.policy)
+        self.policy_fault = ""
+        """Why the fallback decides in place of the chosen policy; empty: that one decides."""
         self._last_described: Described | None = None
 
     def configure(self, config: Config) -> None:
@@ -157,6 +159,7 @@ class Runtime:
     def change_policy(self, policy: Policy) -> None:
         """Change the policy."""
         self._policy_may_fail = is_foreign(policy)
+        self.policy_fault = ""
         at = self.clock.wall()
         self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
         if self._policy_may_fail:
@@ -168,6 +171,7 @@ class Runtime:
         fault, actions = self.scheduler.replace_failed_policy(self.clock.now())
         if fault:
             self._policy_may_fail = False
+            self.policy_fault = fault
             text = f"policy failed: {fault}; {FALLBACK} decides until another is set"
             log.error("%s", text)
             self.journal.record_note(at, "policy-failed", None, text)

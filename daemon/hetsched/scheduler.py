@@ -57,6 +57,7 @@ from hetsched.limits import Limits
 from hetsched.reactor import Reactor
 from hetsched.state import SchedulerState
 from hetsched.system import System
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,7 +236,7 @@ class Scheduler:
             return self._apply_all(event)
         except Exception as error:  # noqa: BLE001  whatever the package does wrong
             name = type(self.policy).__name__
-            self._policy_fault = f"{name}: {type(error).__name__}: {error}"
+            self._policy_fault = f"{name}: {type(error).__name__}: {one_line(error)}"
             return False
 
     def _apply_all(self, event: Event) -> bool:

@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import operator
 import os
 import sys
 import traceback
@@ -24,7 +25,7 @@ from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
 from libtask.origin import current_folder
-from libtask.parameters import build, check_all, plain, values_of
+from libtask.parameters import build, check_all, plain, shown, values_of
 from libtask.task import Size, Task
 from libtask.wording import one_line, suggestion
 
@@ -322,10 +323,22 @@ def _allow_siblings(path: Path) -> None:
 
 
 def _failure(error: BaseException) -> str:
-    """Describe a failed import in one line, with the line number of the error."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line = f" at line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+    """Describe a failed import in one line, with the line of the application's code."""
+    place = _place_of(error)
+    line = f" at line {place[1]} of {place[0]}" if place else ""
     return f"import fails{line}: {type(error).__name__}: {one_line(error)}"
+
+
+def _place_of(error: BaseException) -> tuple[str, int | None] | None:
+    """Return the file and line of the application at which an import failed."""
+    from libtask.tracebacks import is_apps_file
+
+    if isinstance(error, SyntaxError) and Path(error.filename or "").is_file():
+        return str(error.filename), error.lineno
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_apps_file(frame.filename):
+            return frame.filename, frame.lineno
+    return None
 
 
 def _task_class(module: ModuleType, class_name: str, place: str) -> type[Task]:
@@ -471,17 +484,44 @@ def size_of(task: Task) -> Size:
     """Return a task's size; an error becomes one line.
 
     Raises:
-        InputError: `size` failed, for example because of an unreadable input.
+        InputError: `size` failed, for example because of an unreadable input, or returned
+            something else.
 
     """
+    name = type(task).__name__
     try:
-        return task.size()
+        size: object = task.size()
     except HetError:
         raise
     except Exception as error:
         raise InputError(
-            f"{type(task).__name__}: size: {type(error).__name__}: {one_line(error)}"
+            f"{name}: size: {type(error).__name__}: {one_line(error)}"
         ) from error
+    if not isinstance(size, Size):
+        raise InputError(f"{name}: size: expected a libtask.Size, got {shown(size)}")
+    return size
+
+
+def total_of(task: Task) -> int | None:
+    """Return the iterations of a loaded task's outer loop; None: it ends by itself.
+
+    Raises:
+        InputError: `total` returned something else.
+
+    """
+    given: Any = task.total()
+    if given is None:
+        return None
+    try:
+        total = operator.index(given)  # msgspec does not encode NumPy's integers
+    except TypeError:
+        total = -1
+    if total < 0 or isinstance(given, bool):
+        raise InputError(
+            f"{type(task).__name__}: total: expected a whole number from 0, or None,"
+            f" got {shown(given)}"
+        )
+    return total
 
 
 def short_name(app: str) -> str:

@@ -9,13 +9,15 @@ launchers remove those that no task needs according to hetd.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from libtask.errors import InputError
+from libtask.errors import HetError, InputError
+from libtask.wording import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,7 @@ MOST_IDLE = 1000
 ASK_S = 60.0
 """Seconds between two queries for unneeded attachments."""
 ASKED_AT_ONCE = 1000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Attachments:
@@ -50,13 +53,16 @@ class Attachments:
         """Write a content durably; return its name.
 
         Raises:
-            OSError: it cannot be written.
+            HetError: it cannot be written; names the folder.
 
         """
         name = _digest(content)
         if not self._use(name):
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._write(name, content)
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._write(name, content)
+            except OSError as error:
+                raise not_stored(self.path, error) from error
         return name
 
     def read(self, name: str) -> bytes:
@@ -146,6 +152,12 @@ class Attachments:
         except OSError:
             Path(draft).unlink(missing_ok=True)
             raise
+
+
+def not_stored(folder: Path, error: OSError) -> HetError:
+    """Describe in one line why a part of a task cannot be written into a folder."""
+    hint = "; free some space there" if error.errno in _FULL else ""
+    return HetError(f"{folder}: cannot store the task there: {cause(error)}{hint}")
 
 
 def _digest(content: bytes) -> str:

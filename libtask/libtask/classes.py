@@ -17,7 +17,7 @@ import cloudpickle
 from libtask.apps import attachment_of, set_version, short_name
 from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
-from libtask.errors import HetError, InputError
+from libtask.errors import InputError
 from libtask.parameters import know_parameters, parameters
 from libtask.wording import one_line
 
@@ -50,11 +50,7 @@ def keep_class(app_class: type[Task], socket: Path) -> str:
             f"{app_class.__name__}: with all that it refers to it has {len(content)} "
             f"bytes, at most {MOST_BYTES}; load large data from a file"
         )
-    try:
-        attachment = _attachments(socket).keep(content)
-    except OSError as error:
-        text = f"{app_class.__name__}: the class is not stored: {error.strerror}"
-        raise HetError(text) from error
+    attachment = _attachments(socket).keep(content)
     set_version(app_class, attachment)
     return attachment
 

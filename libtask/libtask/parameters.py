@@ -201,7 +201,10 @@ def type_name(kind: Any) -> str:
     if origin is typing.Annotated:
         return type_name(typing.get_args(kind)[0])
     if origin is not None:
-        return str(kind).replace("typing.", "")
+        parts = ", ".join(
+            "..." if part is ... else type_name(part) for part in typing.get_args(kind)
+        )
+        return f"{getattr(origin, '__name__', origin)}[{parts}]"
     return _simple_name(kind)
 
 
@@ -290,13 +293,27 @@ def _checked(
 ) -> Any:
     if name not in known:
         raise InputError(f"unknown parameter {name!r}{suggestion(name, known)}")
+    return converted(f"parameter {name}", value, known[name].type, text=text)
+
+
+def converted(name: str, value: Any, kind: Any, *, text: bool = False) -> Any:
+    """Check a value against a type and its limits; return it in that type.
+
+    Args:
+        name: what the value is, for the message.
+        value: the value.
+        kind: the type, which may be annotated with limits.
+        text: the value is a command-line string, to be parsed as the type.
+
+    Raises:
+        InputError: the value is of another type, or exceeds a limit.
+
+    """
     try:
-        return _converted(value, known[name].type, text=text)
+        return _converted(value, kind, text=text)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        expected = _expected(known[name].type, error)
-        raise InputError(
-            f"parameter {name}: {expected}, got {_shown(value)}"
-        ) from error
+        expected = _expected(kind, error)
+        raise InputError(f"{name}: {expected}, got {shown(value)}") from error
 
 
 def _converted(value: Any, kind: Any, *, text: bool) -> Any:
@@ -324,12 +341,15 @@ def _structure(value: str) -> Any:
 
 
 def _expected(kind: Any, error: Exception) -> str:
-    if typing.get_origin(kind) is typing.Annotated:
-        return one_line(error).replace("`", "").replace("Expected", "expected")
+    """Describe what was expected: a limit that the value exceeds, or the type."""
+    text = one_line(error).replace("`", "")
+    if text.startswith("Expected ") and ", got " not in text:
+        return text.replace("Expected", "expected")
     return f"expected {type_name(kind)}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value as messages show it, cut to 80 characters."""
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004  one line on a screen
 

@@ -177,7 +177,10 @@ class Task:
         """Read the inputs and allocate the state arrays. Called once, in the worker."""
 
     def total(self) -> int | None:
-        """Return the iterations of the outer loop, after `load`; None: it ends by itself."""
+        """Return the iterations of the outer loop, after `load`; None: it ends by itself.
+
+        A task of 0 iterations ends at once; a negative number fails it.
+        """
         return 1
 
     def part_granule(self) -> int:

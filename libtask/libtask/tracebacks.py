@@ -30,13 +30,14 @@ def is_of_app(error: BaseException) -> bool:
     report: traceback.TracebackException | None
     report = traceback.TracebackException.from_exception(error)
     while report is not None:
-        if any(_is_apps_file(frame.filename) for frame in report.stack):
+        if any(is_apps_file(frame.filename) for frame in report.stack):
             return True
         hidden = None if report.__suppress_context__ else report.__context__
         report = report.__cause__ or hidden
     return False
 
 
-def _is_apps_file(file: str) -> bool:
+def is_apps_file(file: str) -> bool:
+    """Return whether a file is neither of the runtime nor of the standard library."""
     standard = file.startswith(_STANDARD) and not any(n in file for n in _PACKAGES)
     return not standard and not file.startswith(_RUNTIME)

@@ -105,6 +105,7 @@ def test_map_takes_handles(daemon: PrivateDaemon, total: str) -> None:
     lists = [client.submit(list, each) for each in numbers]
 
     assert list(client.map(total, lists, timeout=PATIENCE)) == [1.0, 3.0]
+    assert list(client.map(max, lists, timeout=PATIENCE)) == [1, 2]
 
 
 @pytest.mark.parametrize("size", [10, RESULT_INLINE * 2, 200_000])

@@ -22,13 +22,23 @@ if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+RAISING = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Raising:
+    def react(self, event, system, now):
+        raise ValueError("no idea")
+"""
 
 
 @pytest.fixture
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install the manual's example, and a package whose policy cannot be imported."""
+    """Install the manual's example, and policies that cannot be imported, or raise."""
     install_project(tmp_path, EXAMPLES / "shortest-first")
     install(tmp_path, "unfinished", {"unwritten": "not_there:Policy"})
+    (tmp_path / "raising.py").write_text(RAISING)
+    install(tmp_path, "raising", {"raising": "raising:Raising"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
@@ -54,6 +64,31 @@ def test_the_daemon_schedules_by_it(
     assert task.wait(PATIENCE) == "completed"
     fault = "policy 'unwritten' of package unfinished is not used: import fails: "
     assert daemon.log.read_text().count(fault) == 1
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_policy_that_raises_when_it_is_set_is_told_of(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    hetctl = Terminal(private_daemon('policy = "affinity"\n' + RESOURCES))
+
+    done = hetctl.completed("policy", "set", "raising")
+
+    assert done.returncode == 1
+    error = "Raising: ValueError: no idea"
+    assert done.stderr == (
+        f"hetctl: policy raising failed: {error}; finish-time decides until another is set\n"
+    )
+    assert f"in place of raising, which failed: {error}" in hetctl("policy", "show")
+    notes = [
+        json.loads(line)["what"] for line in hetctl("events", "--json").splitlines()
+    ]
+    assert [what for what in notes if what.startswith("policy-")] == [
+        "policy-set",
+        "policy-failed",
+    ]
+    hetctl("policy", "reset")
+    assert "in place of" not in hetctl("policy", "show")
 
 
 @pytest.mark.usefixtures("_installed")

@@ -50,6 +50,8 @@ class PolicyRequests:
         elif request.configured:
             self._configured_policy(peer)
         policy, setting = self._scheduler.policy, self._settings.policy
+        configured, fault = self._config.value.policy, self._runtime.policy_fault
+        chosen = setting.policy if setting is not None else configured
         known = all_policies()
         return m.PolicyInfo(
             request.request,
@@ -57,8 +59,10 @@ class PolicyRequests:
             parameters_of(policy),
             {name: describe_policy(kind) for name, kind in known.items()},
             set=setting.describe() if setting is not None else "",
-            configured=self._config.value.policy,
+            configured=configured,
             packages={name: package_of(name) for name in known},
+            failed=chosen if fault else "",
+            fault=fault,
         )
 
     def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
@@ -66,20 +70,20 @@ class PolicyRequests:
         policy = make_policy(name, parameters)
         now = self._clock.wall()
         self._settings.choose(OperatorSetting(peer.uid, now, name, parameters))
-        self._runtime.change_policy(policy)
         told = ", ".join(f"{key}={value}" for key, value in parameters.items())
         text = f"policy {name}" + (f" with {told}" if told else "")
         self._notes.write(peer, "policy-set", text)
+        self._runtime.change_policy(policy)  # may note that the policy failed
 
     def _configured_policy(self, peer: Peer) -> None:
         self._rights.require_admin(peer)
         config = self._config.value
         policy = make_policy(config.policy, config.policy_parameters)
         self._settings.choose_configured()
-        self._runtime.change_policy(policy)
         self._notes.write(
             peer, "policy-set", f"policy {config.policy}, the configured one"
         )
+        self._runtime.change_policy(policy)  # may note that the policy failed
 
 
 def policy_name(scheduler: Scheduler) -> str:

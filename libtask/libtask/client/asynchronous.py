@@ -10,8 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from libtask.client.batches import tasks_of
-from libtask.client.client import Client, Selection, SubmitFields
+from libtask.client.client import Client, Selection
 from libtask.client.handles import outcome
+from libtask.client.options import SubmitFields
 from libtask.client.subscription import Subscription, watch_of
 from libtask.errors import HetError
 from libtask.inputs import TaskReference
@@ -130,7 +131,7 @@ class AsyncClient:
 
     async def map(
         self,
-        app: str | Callable[..., Task],
+        app: str | Callable[..., Any],
         *iterables: Iterable[Any],
         **options: Unpack[SubmitFields],
     ) -> AsyncGenerator[Any, None]:
@@ -138,7 +139,7 @@ class AsyncClient:
 
         As `Client.map`: tasks whose results are no longer awaited are cancelled.
         """
-        tasks = await asyncio.to_thread(tasks_of, app, iterables)
+        tasks = await asyncio.to_thread(tasks_of, self.client.path, app, iterables)
         submitted = await self.submit_many(tasks, **options)
         try:
             for task in submitted:

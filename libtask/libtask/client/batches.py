@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import as_completed as futures_as_completed
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from libtask.apps import drafted, resolve
+from libtask.apps import LateTask, drafted, resolve
 from libtask.errors import InputError
 from libtask.inputs import taken_out
-from libtask.parameters import parameters
+from libtask.parameters import parameters, shown
+from libtask.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from libtask.apps import LateTask
     from libtask.client.handles import TaskHandle
-    from libtask.task import Task
 
 Handle = TypeVar("Handle", bound="TaskHandle")
 
@@ -57,21 +57,58 @@ def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[A
                 handle.cancel()
 
 
+def is_application(app: object) -> TypeGuard[type[Task]]:
+    """Return whether a value is the class of an application."""
+    return isinstance(app, type) and issubclass(app, Task)
+
+
 def tasks_of(
-    app: str | Callable[..., Task], iterables: Sequence[Iterable[Any]]
+    socket: Path, app: str | Callable[..., Any], iterables: Sequence[Iterable[Any]]
 ) -> list[Task | LateTask]:
-    """Build a task for each group of arguments, as `map` pairs them."""
-    make = resolve(app) if isinstance(app, str) else app
-    return [_task_of(make, each) for each in zip(*iterables, strict=False)]
+    """Build a task for each group of arguments, as `map` pairs them.
+
+    Args:
+        socket: the daemon's socket, which determines the folder of attachments.
+        app: an application's name or class, or a function.
+        iterables: the arguments.
+
+    Raises:
+        InputError: `app` is something else, or arguments are invalid.
+
+    """
+    groups = zip(*iterables, strict=False)
+    if isinstance(app, str):
+        app = resolve(app)
+    if is_application(app):
+        return [_task_of(app, each) for each in groups]
+    from libtask.client.call import alone  # it imports cloudpickle
+
+    return [alone(socket, app, each) for each in groups]
 
 
-def _task_of(make: Callable[..., Task], arguments: tuple[Any, ...]) -> Task | LateTask:
+def _task_of(app_class: type[Task], arguments: tuple[Any, ...]) -> Task | LateTask:
     """Build a task, in its worker if some arguments are results of other tasks."""
     _, inputs = taken_out({"": arguments})
-    if not (inputs and isinstance(make, type)):
-        return make(*arguments)
-    names = list(parameters(make))
+    if not inputs:
+        return app_class(*arguments)
+    names = list(parameters(app_class))
     if len(arguments) > len(names):
         text = f"takes {len(names)} parameters, got {len(arguments)}"
-        raise InputError(f"{make.__name__}: {text}")
-    return drafted(make, dict(zip(names, arguments, strict=False)))
+        raise InputError(f"{app_class.__name__}: {text}")
+    return drafted(app_class, dict(zip(names, arguments, strict=False)))
+
+
+def checked_tasks(tasks: Iterable[Any]) -> Iterator[Task | LateTask]:
+    """Iterate over tasks to submit.
+
+    Raises:
+        InputError: one is something else.
+
+    """
+    for task in tasks:
+        if not isinstance(task, Task | LateTask):
+            raise InputError(
+                f"submit_many: expected tasks, got {shown(task)};"
+                " for calls of a function use map"
+            )
+        yield task

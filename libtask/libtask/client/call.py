@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cloudpickle
 
-from libtask.attachments import FOLDER, Attachments
+from libtask.attachments import FOLDER, Attachments, not_stored
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
+from libtask.parameters import shown
 from libtask.pickles import pickled, write_pickled
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
@@ -158,11 +159,20 @@ Call.on("fpga")(_run)
 def prepared(
     kind: str, folder: Path, call: tuple[Callable[..., Any], Any, Any]
 ) -> Call:
-    """Build the task of an executor's call: (function, arguments, keyword arguments)."""
+    """Build the task of an executor's call: (function, arguments, keyword arguments).
+
+    Raises:
+        HetError: it is large, and cannot be written into the folder.
+
+    """
     payload, inputs = _pickled_call(call)
     task = Call(_name(call[0]), payload, str(folder), uuid.uuid4().hex, kind, inputs)
     if len(payload) > INLINE:
-        write_private(task.file("call"), payload)
+        try:
+            write_private(task.file("call"), payload)
+        except OSError as error:
+            cleaned(task)
+            raise not_stored(folder, error) from error
         task.payload = b""
     return task
 
@@ -176,7 +186,16 @@ def alone(
         socket: socket of the daemon, which determines the folder of attachments.
         function: the function; `arguments`: its positional arguments.
 
+    Raises:
+        InputError: it is something else that cannot be called.
+        HetError: it is large, and cannot be stored.
+
     """
+    if not callable(function):
+        raise InputError(
+            "expected a task, the name or class of an application, or a function;"
+            f" got {shown(function)}"
+        )
     payload, inputs = _pickled_call((function, arguments, {}))
     task = Call(_name(function), payload, inputs=inputs)
     if len(payload) > INLINE:

@@ -6,12 +6,12 @@ import dataclasses
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
@@ -27,16 +27,16 @@ from libtask.apps import (
     resolve,
     value_name,
 )
-from libtask.client.batches import results, tasks_of
+from libtask.client.batches import checked_tasks, is_application, results, tasks_of
 from libtask.client.control import ControlRequests
 from libtask.client.handles import Registry, TaskHandle
-from libtask.client.origins import EVERYTHING, Export, OriginFiles
+from libtask.client.options import ONCE, Sending, options_of, sending_of
+from libtask.client.origins import EVERYTHING, OriginFiles
 from libtask.client.session import Session
 from libtask.client.subscription import ResourceChanges, TaskChanges, watch_of
 from libtask.endpoint import default_socket, launcher_folder
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import (
-    LONGEST_KEY,
     MAX_FRAME,
     MAX_TASKS,
     MAX_TYPES,
@@ -51,15 +51,18 @@ from libtask.messages import (
     TypeLoad,
     renumbered,
 )
+from libtask.parameters import shown
 from libtask.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from libtask.apps import LateTask
     from libtask.client.display import Schedule
     from libtask.client.executor import TaskExecutor
+    from libtask.client.options import OptionFields, SubmitFields
+    from libtask.client.origins import Export
     from libtask.messages import Kind, TaskState
     from libtask.snapshots import SnapshotSummary
 
@@ -71,66 +74,6 @@ LAUNCHER_SECONDS = 5.0
 """Seconds before a launcher that has not registered is started again."""
 PAGE = 1000
 DETAIL_PAGE = 100
-PART_OF_KEY = 8
-"""Characters by which a key grows that several messages of a submission share."""
-
-
-class OptionFields(TypedDict, total=False):
-    """Keyword options of a task; see `libtask.apps.Options`."""
-
-    priority: int
-    after: Sequence[int]
-    after_any: Sequence[int]
-    after_notok: Sequence[int]
-    hold: bool
-    resources: Sequence[str]
-    strip: int | None
-    name: str
-    deadline_s: float | None
-    overrun: Literal["continue", "stop"]
-    cores: int | None
-    memory_bytes: int
-    device_bytes: int
-    time_limit_s: float | None
-    job: str
-    retries: int | None
-    begin: float | datetime | None
-    at_once: int
-    resume: bool
-    lease: str
-    lease_s: float
-    cwd: str
-
-
-class SubmitFields(OptionFields, total=False):
-    """The options of a submission from this process.
-
-    `env` sets environment variables of the tasks, `export` names the variables of this
-    process that they get: `all`, `none`, or names separated by commas.
-    `key` identifies the submission among those of the user: repeated with the same key, by
-    any client and after restarts of hetd, it makes no second task. See `Client.submit`.
-    """
-
-    env: Mapping[str, str]
-    export: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """The options of a submission that are not options of its tasks.
-
-    Attributes:
-        export: the variables that the tasks get from the environment of this process.
-        key: idempotency key; empty: a new one.
-
-    """
-
-    export: Export = EVERYTHING
-    key: str = ""
-
-
-ONCE = Sending()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +169,7 @@ class Client(ControlRequests):
             ConflictError: another task was submitted with this key.
 
         """
-        sending = _sending(options)
+        sending = sending_of(options)
         return self._submit_specs([self._spec(app, arguments, options)], sending)[0]
 
     def estimate(
@@ -247,7 +190,7 @@ class Client(ControlRequests):
             InputError: a submit of it would be refused, with this reason.
 
         """
-        _sending(options)
+        sending_of(options)
         return self.estimate_spec(self._spec(app, arguments, options))
 
     def estimate_spec(self, spec: TaskSpec) -> Estimated:
@@ -263,17 +206,16 @@ class Client(ControlRequests):
         return self._described(task, name, self._options(options))
 
     def _drafted(self, app: Any, arguments: tuple[Any, ...]) -> Task | LateTask:
-        application = isinstance(app, str | Task) or _is_application(app)
-        if not application:
-            from libtask.client.call import alone
+        if not (isinstance(app, str | Task) or is_application(app)):
+            from libtask.client.call import alone  # it imports cloudpickle
 
             return alone(self.path, app, arguments)
         if len(arguments) > 1 or (arguments and isinstance(app, Task)):
             raise InputError("submit: give the parameters of an application as one map")
         if isinstance(app, Task):
             return app
-        params = (arguments[0] or {}) if arguments else {}
-        return drafted(resolve(app) if isinstance(app, str) else app, params)
+        app_class = resolve(app) if isinstance(app, str) else app
+        return drafted(app_class, _map_of(arguments))
 
     def _described(self, task: Task | LateTask, app: str, options: Options) -> TaskSpec:
         """Describe a task for submission, with its class if that goes by value.
@@ -301,16 +243,19 @@ class Client(ControlRequests):
 
         `at_once` limits how many of them run at once, as with `map`. A `key` is that of
         all of them, in this order.
+
+        Raises:
+            InputError: an option or input is invalid, or one of `tasks` is not a task.
+
         """
-        sending = _sending(options)
+        sending = sending_of(options)
         chosen = self._options(options)
-        return self._submit_specs(
-            [self._described(task, "", chosen) for task in tasks], sending
-        )
+        specs = [self._described(each, "", chosen) for each in checked_tasks(tasks)]
+        return self._submit_specs(specs, sending)
 
     def map(
         self,
-        app: str | Callable[..., Task],
+        app: str | Callable[..., Any],
         *iterables: Iterable[Any],
         timeout: float | None = None,
         **options: Unpack[SubmitFields],
@@ -321,15 +266,19 @@ class Client(ControlRequests):
         cancels the others; closing the iterator cancels them too.
 
         Args:
-            app: an application's name or class, called with the arguments.
+            app: an application's name or class, whose parameters are the arguments in
+                order of declaration, or a function that takes them.
             iterables: as for the built-in `map`; handles stand for results of tasks.
             timeout: seconds from this call within which each result must be available.
             options: of every task, as for `submit`.
 
+        Raises:
+            InputError: a parameter, option or input is invalid.
+
         """
-        tasks = tasks_of(app, iterables)
+        tasks = tasks_of(self.path, app, iterables)
         name = app if isinstance(app, str) else ""
-        sending = _sending(options)
+        sending = sending_of(options)
         chosen = self._options(options)
         specs = [self._described(task, name, chosen) for task in tasks]
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -352,12 +301,7 @@ class Client(ControlRequests):
             self._job.reset(token)
 
     def _options(self, fields: OptionFields) -> Options:
-        lists: dict[str, Any] = {name: fields.get(name, ()) for name in TUPLES}
-        tuples: dict[str, Any] = {name: tuple(some) for name, some in lists.items()}
-        job = check_job(fields.get("job") or self._job.get())
-        begin = fields.get("begin")
-        tuples["begin"] = begin.timestamp() if isinstance(begin, datetime) else begin
-        return dataclasses.replace(Options(**fields), **tuples, job=job)  # type: ignore[arg-type]  # lists become tuples right here
+        return options_of(fields, self._job.get())
 
     def submit_specs(
         self, specs: Sequence[TaskSpec], export: Export = EVERYTHING
@@ -664,32 +608,27 @@ class Client(ControlRequests):
         self.close()
 
 
-TUPLES = ("after", "after_any", "after_notok", "resources")
-
-
-def _sending(options: SubmitFields) -> Sending:
-    """Take the options of the submission out of those of its tasks.
-
-    Raises:
-        InputError: the key is too long.
-
-    """
-    key = options.pop("key", "")
-    if len(key) > LONGEST_KEY - PART_OF_KEY:
-        raise InputError(
-            f"key: expected at most {LONGEST_KEY - PART_OF_KEY} characters, got {len(key)}"
-        )
-    export = Export(options.pop("export", "all"), options.pop("env", {}))
-    return Sending(export, key)
-
-
 def _key_of_part(key: str, number: int) -> str:
     """Return the key of a message of a submission that takes several."""
     return f"{key}/{number}" if key and number else key
 
 
-def _is_application(app: Any) -> bool:
-    return isinstance(app, type) and issubclass(app, Task)
+def _map_of(arguments: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Return the parameters of an application, which may be left out.
+
+    Raises:
+        InputError: they are not a map.
+
+    """
+    params = arguments[0] if arguments else None
+    if params is None:
+        return {}
+    if not isinstance(params, Mapping):
+        raise InputError(
+            "submit: give the parameters of an application as one map,"
+            f" such as {{'n': 1}}; got {shown(params)}"
+        )
+    return params
 
 
 def _page_size(selection: Selection) -> int:

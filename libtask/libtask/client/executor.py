@@ -18,12 +18,14 @@ from libtask.client.subscription import as_change
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
+from libtask.messages import Kind
+from libtask.parameters import converted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from libtask.client.handles import TaskHandle
-    from libtask.messages import Kind, TaskChanged
+    from libtask.messages import TaskChanged
     from libtask.task import Task
 
 Value = TypeVar("Value")
@@ -180,6 +182,7 @@ class TaskExecutor(Executor):
             unlimited, as hetd queues them.
 
     Raises:
+        InputError: there is no such kind.
         ValueError: `max_workers` is less than 1.
 
     """
@@ -191,7 +194,7 @@ class TaskExecutor(Executor):
             raise ValueError("max_workers must be greater than 0")
         self._client = client
         self._most = max_workers
-        self._kind = kind
+        self._kind: Kind = converted("kind", kind, Kind)
         self._folder = run_directory() / "calls"
         self._lock = threading.Lock()
         self._closed = False

@@ -88,7 +88,10 @@ class TaskHandle(TaskReference):
 
     @property
     def state(self) -> str:
-        """State in the latest received change."""
+        """State in the latest received change; `info` asks hetd for the present one.
+
+        Without `Client.follow_progress`, only the end is received.
+        """
         return self.last.state if self.last else "queued"
 
     @property
@@ -149,9 +152,7 @@ class TaskHandle(TaskReference):
         except TimeoutError:
             if self.done() or timeout is None:
                 raise  # the error that ended the task's connection
-            text = (
-                f"task {self.id} has not ended after {timeout:g} s; it is {self.state}"
-            )
+            text = f"task {self.id} has not ended after {timeout:g} s"
             raise TimeoutError(text) from None
 
     def cancel(self) -> None:

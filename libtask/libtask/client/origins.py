@@ -12,7 +12,6 @@ import msgspec
 
 from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
-from libtask.errors import HetError
 from libtask.messages import COMMAND
 from libtask.origin import current_folder, exported, here, packed
 
@@ -83,11 +82,7 @@ class OriginFiles:
         now = time.monotonic()
         if state != self._known or now > self._until or not self._is_there():
             origin = here(exported(export.names, export.variables))
-            try:
-                self._name = self._folder().keep(packed(origin))
-            except OSError as error:
-                text = f"the environment of the task is not stored: {error.strerror}"
-                raise HetError(text) from error
+            self._name = self._folder().keep(packed(origin))
             self._known, self._until = state, now + KEPT_S
         return self._name
 

@@ -433,6 +433,11 @@ class PolicyInfo(Request, frozen=True):
     """Name of the configured policy."""
     packages: dict[str, str] = {}
     """Policy name -> the package that provides it."""
+    failed: str = ""
+    """Name of the policy that was set or configured and in whose place `name` decides, as it
+    raised an error; empty: it has not failed."""
+    fault: str = ""
+    """That error."""
 
 
 class NoteList(Request, frozen=True):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
-from libtask.apps import Options, describe
+from libtask.apps import Options, describe, total_of
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
 from libtask.errors import HetError, TaskFailedError
@@ -48,11 +47,8 @@ def run_alone(task: Task, name: str | None) -> Any:
 
 def _execute(task: Task, spec: DeviceSpec) -> Any:
     task.load()
-    total = task.total()
-    if total is not None:
-        total = operator.index(total)
     sizer = StripSizer(INTERVAL_NS)
-    checkpoint = RunCheckpoint(CheckpointRecord(0, total), sizer)
+    checkpoint = RunCheckpoint(CheckpointRecord(0, total_of(task)), sizer)
     device = open_device(spec, task.libraries_on(spec.kind))
     with contextlib.closing(device), _progress(task, spec, checkpoint) as watch:
         implementation = task.implementations[spec.kind]

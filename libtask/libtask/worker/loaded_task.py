@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libtask.apps import version_of
+from libtask.apps import total_of, version_of
 from libtask.errors import InputError
 from libtask.messages import CheckpointRecord, Stage
 from libtask.parameters import build
@@ -54,15 +53,13 @@ class LoadedTask:
             params: the task's parameters, with the results of other tasks.
 
         Raises:
-            InputError: a parameter is invalid.
+            InputError: a parameter or the number of iterations is invalid.
             BaseException: raised by the application.
 
         """
         app = build(app_class, params)
         app.load()
-        total = app.total()
-        if total is not None:
-            total = operator.index(total)  # msgspec does not encode NumPy's integers
+        total = total_of(app)
         start = order.spec.part.start if order.spec.part else order.checkpoint.done
         record = CheckpointRecord(start, total, order.checkpoint.extra)
         version = version_of(app_class)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.messages import Policies
-from unit.hetctl.typed_commands import document, text
+from libtask.messages import Policies, PolicyInfo
+from unit.hetctl.typed_commands import complaint, document, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +86,37 @@ def test_policy_show_names_the_setter_and_how_to_reset(daemon: FakeDaemon) -> No
     assert document("policy", "reset")["set"] is None
     (*_, asked) = [each for each in daemon.seen if isinstance(each, Policies)]
     assert asked.configured
+
+
+def test_a_policy_that_fails_is_told_of(daemon: FakeDaemon) -> None:
+    setter = "by uid 7 on 2026-01-02 03:04 UTC"
+    daemon.answers[Policies] = lambda message: [
+        PolicyInfo(
+            *(message.request, "finish-time", {}, {"finish-time": "ends it early"}),
+            set=setter,
+            configured="affinity",
+            failed="mine",
+            fault="Mine: KeyError: 3",
+        )
+    ]
+    shown = (
+        "finish-time: ends it early\n"
+        "in place of mine, which failed: Mine: KeyError: 3\n"
+        f"mine was set {setter}; "
+        "`hetctl policy reset` resets it to the configured affinity\n"
+    )
+    failed = "policy mine failed: Mine: KeyError: 3; finish-time decides until"
+
+    assert text("policy", "show") == shown
+    for words in (("policy", "set", "mine"), ("policy", "reset")):
+        assert text(*words, status=1) == shown
+        told = complaint(*words, status=1)
+        assert told == f"hetctl: {failed} another is set\n"
+    found = document("policy", "show")
+    assert (found["failed"], found["fault"]) == ("mine", "Mine: KeyError: 3")
+    assert "finish-time (in place of mine, which failed, set by uid 7" in text(
+        "daemon", "status"
+    )
 
 
 def test_daemon_status(daemon: FakeDaemon) -> None:

@@ -124,3 +124,30 @@ def test_a_script_is_to_be_sent_along(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text("#!/bin/sh\n#HET --on gpu\n")
 
     assert "--send job.sh -- sh job.sh" in typed("job.sh").output
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('command = ["./sim", "{n}"]', "task[1].command: programs in batch files are "),
+        ('app = "heat"\nafter = [1]', "task[1].after: unknown key; a pool knows app, "),
+        (
+            'app = "heat"\nnode = ["a"]',
+            "task[1].node: unknown key (did you mean nodes?)",
+        ),
+        (
+            'app = "heat"\ncount = "2"',
+            "Expected `int`, got `str` - at `$.task[1].count`",
+        ),
+    ],
+)
+def test_a_batch_file_of_one_node_is_refused_with_the_place(
+    tmp_path: Path, table: str, said: str
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(f'[[task]]\napp = "heat"\n[[task]]\n{table}\n')
+
+    with pytest.raises(InputError) as caught:
+        submission.read_batch(file)
+
+    assert str(caught.value).startswith(f"{file}: {said}")

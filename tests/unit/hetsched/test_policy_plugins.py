@@ -242,6 +242,15 @@ def test_a_policy_that_was_set_and_is_uninstalled_gives_way_to_the_configured_on
 
 # ---------------------------------------------------------------- errors while it decides
 
+RAISING = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Raising:
+    def react(self, event, system, now):
+        raise ZeroDivisionError("no\\nidea")
+"""
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -272,6 +281,24 @@ def test_a_policy_that_fails_is_replaced_and_its_tasks_run(
     assert [note[1] for note in shell.journal.batch.notes] == ["policy-failed"]
     assert "finish-time decides until another is set" in caplog.text
     shell.close()
+
+
+def test_the_answer_names_the_policy_that_failed_and_the_notes_are_in_order(
+    site: Path, start: Callable[..., Shell]
+) -> None:
+    (site / "raising.py").write_text(RAISING)
+    install(site, "mine", {"raising": "raising:Raising"})
+    shell = start(policy="affinity")
+
+    answer = shell.ask(m.Policies(1, set="raising"), ADMIN)
+
+    assert (answer.name, answer.failed) == ("finish-time", "raising")
+    assert answer.fault == "Raising: ZeroDivisionError: no idea"
+    assert shell.ask(m.Policies(2)).failed == "raising"
+    kinds = [note[1] for note in shell.journal.batch.notes]
+    assert kinds == ["policy-set", "policy-failed"]
+    again = shell.ask(m.Policies(3, configured=True), ADMIN)
+    assert (again.name, again.failed, again.fault) == ("affinity", "", "")
 
 
 def test_without_a_fallback_the_error_reaches_the_developer() -> None:

@@ -7,9 +7,10 @@ import sys
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from libtask import Input, Output, apps
@@ -127,7 +128,14 @@ def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
     exits = tmp_path / "exits.py"
     exits.write_text("import sys\nsys.exit(3)\n")
     syntax = tmp_path / "syntax.py"
-    syntax.write_text("def f(:\n")
+    syntax.write_text("x = 1\ndef f(:\n")
+    importing = tmp_path / "importing.py"
+    importing.write_text("\nimport broken_module\n")
+    (tmp_path / "broken_module.py").write_text("y = (\n")
+    parsing = tmp_path / "parsing.py"
+    parsing.write_text("import json\njson.loads('no')\n")
+    absent = tmp_path / "absent.py"
+    absent.write_text("\n\nimport no_such_module\n")
 
     assert "No such file" in message(f"{tmp_path}/none.py:Sum")
     assert "did you mean Sum?" in message(f"{app_file}:Sun")
@@ -135,7 +143,11 @@ def test_wrong_files(app_file: Path, tmp_path: Path) -> None:
     assert "say which class" in message(str(app_file))
     assert f"line 2 of {broken}: RuntimeError: no way" in message(f"{broken}:Sum")
     assert "SystemExit" in message(f"{exits}:Sum")
-    assert "SyntaxError" in message(f"{syntax}:Sum")
+    assert f"line 2 of {syntax}: SyntaxError" in message(f"{syntax}:Sum")
+    inner = f"line 1 of {tmp_path}/broken_module.py: SyntaxError"
+    assert inner in message(f"{importing}:Sum")
+    assert f"line 2 of {parsing}: JSONDecodeError" in message(f"{parsing}:Sum")
+    assert f"line 3 of {absent}: ModuleNotFoundError" in message(f"{absent}:Sum")
 
 
 def test_text_parameters_take_the_declared_types(app_file: Path) -> None:
@@ -239,6 +251,39 @@ def test_more_memory_than_there_is(app_file: Path) -> None:
         apps.describe(task, app, apps.Options())
 
 
+def test_a_size_of_another_type() -> None:
+    class Wrong(Task):
+        def size(self) -> Any:
+            return 5
+
+    with pytest.raises(InputError, match=r"^Wrong: size: expected a libtask.Size, got"):
+        apps.size_of(Wrong())
+
+
+class Counted(Task):
+    def __init__(self, iterations: Any) -> None:
+        self.iterations = iterations
+
+    def total(self) -> Any:
+        return self.iterations
+
+
+@pytest.mark.parametrize("iterations", [None, 0, 1, np.int64(3), np.uint8(0)])
+def test_iterations_are_a_whole_number_or_none(iterations: Any) -> None:
+    found = apps.total_of(Counted(iterations))
+
+    assert found == iterations
+    assert type(found) in (int, type(None))
+
+
+@pytest.mark.parametrize("iterations", [-1, np.int32(-5), 2.0, 2.5, True, "3"])
+def test_another_number_of_iterations_is_refused(iterations: Any) -> None:
+    text = "Counted: total: expected a whole number from 0, or None, got "
+    with pytest.raises(InputError) as caught:
+        apps.total_of(Counted(iterations))
+    assert str(caught.value) == text + repr(iterations)
+
+
 def test_no_implementation(app_file: Path) -> None:
     app = f"{app_file}:Named"
     task = build(apps.resolve(app), {"name": "x"})
@@ -289,8 +334,10 @@ def test_the_files_of_a_task_are_those_that_it_declares() -> None:
 def test_declared_files_are_checked_as_before() -> None:
     with pytest.raises(InputError, match="parameter source: expected"):
         build(Filed, {"source": 3})
-    with pytest.raises(InputError, match="parameter bounded: expected"):
+    with pytest.raises(InputError, match="parameter bounded: expected str of length"):
         build(Filed, {"source": "a", "bounded": "x" * 21})
+    with pytest.raises(InputError, match="parameter bounded: expected str, got 3"):
+        build(Filed, {"source": "a", "bounded": 3})
 
 
 def test_installed_applications_declare_their_files() -> None:

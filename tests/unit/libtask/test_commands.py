@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from libtask.attachments import KEPT_S, YOUNG_S, Attachments
 from libtask.commands.command import Command, label_of, split
 from libtask.commands.environment import cores, variables
 from libtask.commands.progress import ProgressFile
-from libtask.errors import InputError
+from libtask.errors import HetError, InputError
 from libtask.messages import DeviceSpec
 
 if TYPE_CHECKING:
@@ -162,6 +163,27 @@ def test_a_changed_or_missing_content_is_not_used(tmp_path: Path) -> None:
         kept.read(name)
     with pytest.raises(InputError, match="no name of an attachment"):
         kept.file("../../etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [(errno.ENOSPC, "; free some space there"), (errno.EACCES, "")],
+)
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    kept = Attachments(tmp_path / "a")
+    monkeypatch.setattr(os, "fsync", fail)
+
+    with pytest.raises(HetError) as caught:
+        kept.keep(b"K=V")
+
+    text = f"{tmp_path}/a: cannot store the task there: {os.strerror(code)}{hint}"
+    assert str(caught.value) == text
+    assert list(kept.path.iterdir()) == []
 
 
 def test_only_what_was_not_used_for_long_is_asked_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 import threading
 from concurrent.futures import Future, wait
@@ -14,7 +15,7 @@ from libtask.checkpoint import Checkpoint, StripSizer
 from libtask.client.call import INLINE, Call, current_device
 from libtask.client.client import Client
 from libtask.devices.residents import ResultsOnHost
-from libtask.errors import InputError, RemoteTraceback
+from libtask.errors import HetError, InputError, RemoteTraceback
 from libtask.messages import (
     CheckpointRecord,
     Control,
@@ -110,6 +111,20 @@ def test_large_payload_and_result_go_through_private_files(
     executor.shutdown()
     assert modes == [0o600]
     assert files(tmp_path) == []
+
+
+def test_a_large_payload_without_room_names_the_folder(
+    executor: TaskExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("libtask.client.call.write_private", fail)
+
+    text = f"^{tmp_path}/hetd/calls: cannot store the task there: No space left on "
+    with pytest.raises(HetError, match=text):
+        executor.submit(bytes.upper, b"x" * (INLINE + 1))
+    assert executor.submit(abs, -1).result(5) == 1
 
 
 def test_exception_comes_back_with_the_remote_traceback(
@@ -214,3 +229,10 @@ def test_current_device(executor: TaskExecutor) -> None:
     assert executor.submit(name).result(5) == "cpu"
     with pytest.raises(InputError):
         current_device()
+
+
+def test_an_unknown_kind_is_refused_at_once(daemon: FakeDaemon) -> None:
+    wrong: Any = "nope"
+    refused = pytest.raises(InputError, match=r"kind: expected one of 'cpu', .* 'nope'")
+    with Client(daemon.path) as client, refused:
+        client.executor(wrong)

@@ -80,7 +80,7 @@ def test_a_package_below_the_standard_library_is_of_the_app() -> None:
     names = ("json/decoder.py", "site-packages/package/module.py")
     standard = Path(json.__file__).parents[1]
 
-    assert [module._is_apps_file(str(standard / name)) for name in names] == [
+    assert [module.is_apps_file(str(standard / name)) for name in names] == [
         False,
         True,
     ]

@@ -263,10 +263,16 @@ def _print_status(
         return
     version = welcome.version + " (compiled)" * (known.build == "compiled")
     say(f"{word}: hetd {version}, process {welcome.pid}, socket {path}")
-    chosen = f"{policy.name} (set {policy.set})" if policy.set else policy.name
-    say(f"policy {chosen}; resources {', '.join(map(_named, devices))}")
+    say(f"policy {_chosen(policy)}; resources {', '.join(map(_named, devices))}")
     say(f"config {known.config_file or '(none: the defaults)'}")
     say(f"state {known.state or '?'}; log {known.log or '(a terminal or a pipe)'}")
+
+
+def _chosen(policy: PolicyInfo) -> str:
+    """Name the policy in force, who has set it, and which failed one it replaces."""
+    notes = [f"in place of {policy.failed}, which failed"] if policy.failed else []
+    notes += [f"set {policy.set}"] if policy.set else []
+    return f"{policy.name} ({', '.join(notes)})" if notes else policy.name
 
 
 def _named(device: DeviceInfo) -> str:
@@ -497,11 +503,14 @@ def set_policy(
     """Set another policy; it stays in force after restarts.
 
     It takes precedence over the configuration until another policy is set, or until
-    `hetctl policy reset`.
+    `hetctl policy reset`. If it fails, another one decides in its place, and the exit
+    status is 1.
     """
     parameters = assignments(settings)
     with connect(socket) as client:
-        _print_policy(client.policy(name, **parameters), as_json=as_json)
+        info = client.policy(name, **parameters)
+    _print_policy(info, as_json=as_json)
+    _refuse_failed(info)
 
 
 @policy_command.command("reset")
@@ -509,7 +518,9 @@ def set_policy(
 def reset_policy(*, socket: Path | None, as_json: bool) -> None:
     """Reset the policy to the configured one."""
     with connect(socket) as client:
-        _print_policy(client.configured_policy(), as_json=as_json)
+        info = client.configured_policy()
+    _print_policy(info, as_json=as_json)
+    _refuse_failed(info)
 
 
 def _print_policy(info: PolicyInfo, *, as_json: bool) -> None:
@@ -521,12 +532,26 @@ def _print_policy(info: PolicyInfo, *, as_json: bool) -> None:
                 "parameters": info.parameters,
                 "set": info.set or None,
                 "configured": info.configured,
+                "failed": info.failed or None,
+                "fault": info.fault or None,
             }
         )
         return
     say(f"{info.name}: {info.available.get(info.name, '')}")
     for key, value in info.parameters.items():
         say(f"  {key} = {value}")
+    if info.failed:
+        say(f"in place of {info.failed}, which failed: {info.fault}")
     if info.set:
+        which = f"{info.failed} was set" if info.failed else "set"
         back = f"`hetctl policy reset` resets it to the configured {info.configured}"
-        say(f"set {info.set}; {back}")
+        say(f"{which} {info.set}; {back}")
+
+
+def _refuse_failed(info: PolicyInfo) -> None:
+    """Raise an error if the chosen policy failed as soon as it had to decide."""
+    if info.failed:
+        raise HetError(
+            f"policy {info.failed} failed: {info.fault};"
+            f" {info.name} decides until another is set"
+        )

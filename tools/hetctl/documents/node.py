@@ -176,6 +176,13 @@ class Policy(TypedDict):
         Meta(description="the user who set it, and the time; null: configured"),
     ]
     configured: Annotated[str, Meta(description="the policy of the configuration")]
+    failed: Annotated[
+        str | None,
+        Meta(
+            description="the chosen policy that this one replaces, as it raised an error"
+        ),
+    ]
+    fault: Annotated[str | None, Meta(description="that error")]
 
 
 class PolicyPart(TypedDict):

@@ -584,6 +584,7 @@ def read_batch(path: Path) -> list[Wanted]:
     try:
         document = decoded(tomllib.loads, text.decode())
         check_numbers(document)
+        _check_keys(document.get("task"))
         tables = msgspec.convert(document, BatchDocument).task
         found = [
             each
@@ -597,6 +598,23 @@ def read_batch(path: Path) -> list[Wanted]:
     if len(found) > MOST:
         raise InputError(f"{path}: {len(found)} tasks, at most {MOST} in a batch")
     return found
+
+
+def _check_keys(tables: object) -> None:
+    """Refuse what only the batch files of one node may contain."""
+    known = BatchTask.__struct_fields__
+    for number, each in enumerate(tables if isinstance(tables, list) else []):
+        for key in each if isinstance(each, dict) else ():
+            if key == "command":
+                raise InputError(
+                    f"task[{number}].command: programs in batch files are for one node;"
+                    " for a pool: hetctl pool submit --array INDEXES -- COMMAND"
+                )
+            if key not in known:
+                raise InputError(
+                    f"task[{number}].{key}: unknown key{suggestion(key, known)};"
+                    f" a pool knows {', '.join(known)}"
+                )
 
 
 def _tasks_of(one: BatchTask, where: str) -> list[Wanted]:

@@ -18,7 +18,7 @@ from libtask.attachments import FOLDER, Attachments
 from libtask.commands import Command
 from libtask.commands.environment import packed
 from libtask.endpoint import launcher_folder
-from libtask.errors import InputError
+from libtask.errors import HetError, InputError
 from libtask.messages import ENDED
 from libtask.origin import exported
 from libtask.parameters import build
@@ -107,9 +107,8 @@ class NodeCommands:
         variables = exported("none", job.options.get("env") or {})
         try:
             return self._attachments.keep(packed(variables))
-        except OSError as error:
-            text = f"the environment of the command is not stored: {error.strerror}"
-            raise InputError(text) from error
+        except HetError as error:
+            raise InputError(str(error)) from error
 
     def _made(
         self,

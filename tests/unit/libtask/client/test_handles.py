@@ -75,9 +75,7 @@ def test_a_future_that_its_owner_cancelled_does_not_end_the_connection() -> None
 
 def test_a_task_that_has_not_ended_is_told_as_such() -> None:
     handle = TaskHandle(NOBODY, 7)
-    with pytest.raises(
-        TimeoutError, match="task 7 has not ended after 0 s; it is queued"
-    ):
+    with pytest.raises(TimeoutError, match=r"^task 7 has not ended after 0 s$"):
         handle.result(0)
 
 

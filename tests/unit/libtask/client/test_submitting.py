@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,49 @@ def test_a_task_that_hetd_knows_already_is_asked_for(
 
     assert handle.known
     assert handle.result(5) == 7
+
+
+def test_map_makes_a_call_of_each_group_of_arguments(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    def not_here(*_: object) -> None:
+        raise AssertionError("the function runs in the client")
+
+    client.map(not_here, [1, 2], [3, 4])
+
+    sent = daemon.requests(Submit)[0].tasks
+    assert [(each.app, each.type) for each in sent] == [("call", "call/not_here")] * 2
+
+
+@pytest.mark.parametrize("other", [3, None, Synthetic({"cpu": 0.01})])
+def test_map_refuses_what_is_neither_application_nor_function(
+    client: Client, other: Any
+) -> None:
+    with pytest.raises(InputError, match=r"the name or class .*, or a function; got"):
+        client.map(other, [1])
+
+
+@pytest.mark.parametrize("other", [3, None, ["heat"]])
+def test_submit_refuses_what_is_neither_application_nor_function(
+    client: Client, daemon: FakeDaemon, other: Any
+) -> None:
+    with pytest.raises(InputError, match="or a function; got"):
+        client.submit(other)
+    assert not daemon.requests(Submit)
+
+
+@pytest.mark.parametrize("other", [abs, "synthetic", Synthetic])
+def test_submit_many_refuses_what_is_no_task(
+    client: Client, daemon: FakeDaemon, other: Any
+) -> None:
+    with pytest.raises(
+        InputError, match=r"submit_many: expected tasks, got .* use map"
+    ):
+        client.submit_many([Synthetic({"cpu": 0.01}), other])
+    assert not daemon.requests(Submit)
+
+
+@pytest.mark.parametrize("params", [5, 0, "n=5", [("n", 5)]])
+def test_parameters_of_an_application_are_a_map(client: Client, params: Any) -> None:
+    with pytest.raises(InputError, match=r"as one map, such as \{'n': 1\}; got"):
+        client.submit("synthetic", params)

@@ -58,6 +58,16 @@ def test_an_error_may_name_a_file_whose_name_is_no_text(veteran: Played) -> None
     veteran.still_works()
 
 
+def test_a_negative_number_of_iterations_fails_the_task(veteran: Played) -> None:
+    veteran.say(stage(1, veteran.app("Count"), params={"limit": -1}), run(1, cpu()))
+
+    failed = veteran.daemon.expect(Failed)
+
+    text = "Count: total: expected a whole number from 0, or None, got -1"
+    assert (failed.error, failed.code) == (text, "bad-input")
+    veteran.still_works()
+
+
 @pytest.mark.parametrize(
     ("where", "warning"),
     [

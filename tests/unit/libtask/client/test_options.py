@@ -1,0 +1,78 @@
+"""Keyword options of a submission are checked before anything is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from libtask.documents import ALL_CORES
+from libtask.errors import InputError
+from libtask.messages import Estimate, Submit
+
+if TYPE_CHECKING:
+    from libtask.client.client import Client
+    from unit.fake_daemon import FakeDaemon
+
+APP = ("synthetic", {"seconds": {"cpu": 0.01}})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"time_limit_s": "5m"},
+            "option time_limit_s: expected float or none, got '5m'",
+        ),
+        (
+            {"time_limit_s": -1.0},
+            "option time_limit_s: expected float >= 0.0, got -1.0",
+        ),
+        ({"priority": "high"}, "option priority: expected int, got 'high'"),
+        ({"retries": 3.5}, "option retries: expected int, got 3.5"),
+        ({"retries": -1}, "option retries: expected int >= 0, got -1"),
+        ({"after": 3}, "option after: expected list[int], got 3"),
+        ({"after": ["a"]}, "option after: expected list[int], got ['a']"),
+        ({"resources": "cpu"}, "option resources: expected list[str], got 'cpu'"),
+        ({"seconds": {"cpu": "1m"}}, "option seconds: expected dict[str, float], got"),
+        ({"overrun": "go"}, "option overrun: expected one of 'continue', 'stop', got"),
+        ({"begin": "now"}, "option begin: expected float or none, got 'now'"),
+        ({"job": 3}, "option job: expected str, got 3"),
+        ({"key": 17}, "option key: expected str, got 17"),
+        ({"export": ["PATH"]}, "option export: expected str, got ['PATH']"),
+        ({"env": {"W": 3}}, "option env: W: expected str, got 3"),
+        ({"env": "W=3"}, "option env: expected dict, got 'W=3'"),
+        ({"bogus": 1}, "no option 'bogus'; a submission knows after, after_any, "),
+        ({"retrys": 1}, "no option 'retrys' (did you mean retries?); a submission"),
+    ],
+)
+def test_an_invalid_option_is_refused_before_anything_is_sent(
+    client: Client, daemon: FakeDaemon, options: Any, text: str
+) -> None:
+    for ask in (client.submit, client.estimate):
+        with pytest.raises(InputError) as caught:
+            ask(*APP, **options)
+        assert str(caught.value).startswith(text)
+    assert not daemon.requests(Submit)
+    assert not daemon.requests(Estimate)
+
+
+def test_options_may_have_the_usual_types_of_their_values(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    client.submit(
+        *APP,
+        after=range(1, 3),
+        resources=("cpu",),
+        seconds={"cpu": 2},
+        cores="all",
+        retries=None,
+        time_limit_s=5,
+        cwd=Path("/data"),
+    )
+
+    (sent,) = daemon.requests(Submit)[0].tasks
+    assert (sent.after, sent.resources, sent.seconds) == ([1, 2], ["cpu"], {"cpu": 2.0})
+    assert (sent.cores, sent.retries, sent.time_limit_s) == (ALL_CORES, 0, 5.0)
+    assert sent.cwd == "/data"
