@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,25 @@ def test_a_block_that_fails_leaves_nothing_either() -> None:
         client.submit("synthetic", {"nosuch": 1})
 
     assert nothing_is_left(client.path)
+
+
+def test_an_interrupt_while_the_tasks_are_given_up_leaves_nothing_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_socket: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("libtask.daemon.private._give_up_tasks", interrupted)
+    with ExitStack() as stack:
+        client = stack.enter_context(private_daemon(CONFIG))
+        client.submit("synthetic", ENDLESS)
+        eventually(
+            lambda: len(launcher_processes(client.path)) > 1, "a launcher and a worker"
+        )
+        with pytest.raises(KeyboardInterrupt):
+            stack.close()
+
+    eventually(lambda: nothing_is_left(client.path), "the end of all that was killed")
 
 
 def test_a_folder_keeps_the_tasks_for_the_next_daemon(tmp_path: Path) -> None:

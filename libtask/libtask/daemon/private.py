@@ -102,22 +102,30 @@ def _guarded(daemon: DaemonProcess) -> Iterator[None]:
 
 def _end(daemon: DaemonProcess) -> None:
     """End the daemon, its launcher and workers; kill the remaining processes."""
+    try:
+        if daemon.is_up():
+            _end_in_order(daemon)
+    finally:  # also where the above is interrupted
+        if daemon.is_up():
+            daemon.kill()
+        kill_with_descendants(launcher_processes(daemon.files.socket))
+
+
+def _end_in_order(daemon: DaemonProcess) -> None:
     socket = daemon.files.socket
-    if daemon.is_up():
-        with suppress(HetError):  # it has exited meanwhile
-            _give_up_tasks(socket)
-        # a launcher that has just started must register before hetd can retire it
-        _wait_until(
-            lambda: (
-                not daemon.is_up()
-                or not launcher_processes(socket)
-                or _has_launcher(socket)
-            )
+    with suppress(HetError):  # it has exited meanwhile
+        _give_up_tasks(socket)
+    # a launcher that has just started must register before hetd can retire it
+    _wait_until(
+        lambda: (
+            not daemon.is_up()
+            or not launcher_processes(socket)
+            or _has_launcher(socket)
         )
-        daemon.end()
-        if daemon.wait() >= 0:  # a killed one has retired nobody
-            _wait_until(lambda: not launcher_processes(socket))
-    kill_with_descendants(launcher_processes(socket))
+    )
+    daemon.end()
+    if daemon.wait() >= 0:  # a killed one has retired nobody
+        _wait_until(lambda: not launcher_processes(socket))
 
 
 def _give_up_tasks(socket: Path) -> None:
