@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import shared
-from hetctl.output import emit, say
+from hetctl.output import (
+    discard_unwritten,
+    emit,
+    replace_closed_streams,
+    say,
+)
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -105,6 +109,8 @@ EXIT_UNREACHABLE = 3
 EXIT_NOT_FOUND = 4
 EXIT_NOT_ALLOWED = 5
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""The status that a shell reports for a program that SIGPIPE ended."""
 
 STATUS = (
     (DaemonUnreachableError, EXIT_UNREACHABLE),
@@ -152,7 +158,10 @@ class Root(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
-        sys.exit(self._status(*args, **kwargs, as_json=_wants_json(given)))
+        replace_closed_streams()
+        status = self._status(*args, **kwargs, as_json=_wants_json(given))
+        discard_unwritten()
+        sys.exit(status)
 
     def _status(self, *args: Any, as_json: bool, **kwargs: Any) -> int:
         try:
@@ -161,6 +170,8 @@ class Root(click.Group):
             return _complain(error, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
             return EXIT_INTERRUPTED
+        except SystemExit:  # click ends a command whose output is a broken pipe
+            return EXIT_BROKEN_PIPE
         return status if isinstance(status, int) else 0
 
 
@@ -173,10 +184,6 @@ def _wants_json(words: Sequence[str]) -> bool:
 def _complain(
     error: HetError | click.ClickException | OSError, *, as_json: bool
 ) -> int:
-    if isinstance(error, BrokenPipeError):
-        # the pipe's reader has closed it; Python would report that again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message(), err=True)
         return EXIT_INPUT
@@ -197,8 +204,10 @@ def _complain(
 
 
 def _text(error: HetError | OSError) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return (
+            f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        )
     return str(error)
 
 

@@ -6,14 +6,18 @@ users' words cannot steer the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from libtask.errors import HetError
 from libtask.plaintext import CONTROLS, one_line, visible
 from libtask.results import told
 
@@ -29,14 +33,62 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS if code > ord("~")}
 """JSON escapes the control characters below."""
 
 
+class OutputError(HetError):
+    """Standard output cannot be written."""
+
+    code = "output"
+
+
 def say(text: str = "", *, err: bool = False) -> None:
     """Print text for people; to standard error with `err`."""
-    click.echo(visible(text), err=err)
+    _echo(visible(text), err=err)
 
 
 def say_json(document: bytes, *, err: bool = False) -> None:
     """Print a JSON document with all control characters escaped; `err`: to standard error."""
-    click.echo(document.decode().translate(_IN_JSON), err=err)
+    _echo(document.decode().translate(_IN_JSON), err=err)
+
+
+def _echo(text: str, *, err: bool) -> None:
+    if err:
+        click.echo(text, err=True)
+        return
+    with writing_output():
+        click.echo(text)
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Translate the errors of writing to standard output.
+
+    A broken pipe is raised unchanged: it has an exit status of its own.
+
+    Raises:
+        OutputError: standard output cannot be written; the text has the reason.
+
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write standard output: {reason}") from error
+
+
+def discard_unwritten() -> None:
+    """Discard what standard output holds and cannot write: Python tries again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def replace_closed_streams() -> None:
+    """Discard what is written to a standard stream that was closed before the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Python's sign of a closed descriptor
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  the process keeps it
 
 
 # ------------------------------------------------------------ times, documents, tables

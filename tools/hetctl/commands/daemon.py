@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -180,20 +180,22 @@ def print_daemon_log(
     *, lines: int, follow: bool, socket: Path | None, as_json: bool
 ) -> None:
     """Print the daemon's log, also of a daemon that has ended."""
-    path = socket or default_socket()
-    place = _log_of(path)
-    try:
-        with place.open(encoding="utf-8", errors="replace") as log:
-            for line in collections.deque(log, lines):
+    with _opened(_log_of(socket or default_socket())) as log:
+        for line in collections.deque(log, lines):
+            _print_log(line, as_json=as_json)
+        while follow:
+            line = log.readline()
+            if line:
                 _print_log(line, as_json=as_json)
-            while follow:
-                line = log.readline()
-                if line:
-                    _print_log(line, as_json=as_json)
-                else:
-                    time.sleep(LOOK)
+            else:
+                time.sleep(LOOK)
+
+
+def _opened(log: Path) -> TextIO:
+    try:
+        return log.open(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputError(f"{place}: {error.strerror}") from error
+        raise InputError(f"{log}: {error.strerror}") from error
 
 
 def _log_of(path: Path) -> Path:
