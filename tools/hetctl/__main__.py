@@ -118,8 +118,12 @@ STATUS = (
     (NotAllowedError, EXIT_NOT_ALLOWED),
     (InputError, EXIT_INPUT),
     (HetError, EXIT_FAILED),
+    (UnicodeEncodeError, EXIT_INPUT),
 )
 """Exit status by error; the first match counts."""
+
+REPORTED = (HetError, click.ClickException, OSError, UnicodeEncodeError)
+"""Errors that end a command with one line."""
 
 
 class Root(click.Group):
@@ -166,7 +170,7 @@ class Root(click.Group):
     def _status(self, *args: Any, as_json: bool, **kwargs: Any) -> int:
         try:
             status = super().main(*args, **kwargs)
-        except (HetError, click.ClickException, OSError) as error:
+        except REPORTED as error:
             return _complain(error, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
             return EXIT_INTERRUPTED
@@ -182,7 +186,9 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def _complain(
-    error: HetError | click.ClickException | OSError, *, as_json: bool
+    error: HetError | click.ClickException | OSError | UnicodeEncodeError,
+    *,
+    as_json: bool,
 ) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message(), err=True)
@@ -191,6 +197,7 @@ def _complain(
         lines, status = error.format_message(), EXIT_INPUT
     else:
         lines, status = _text(error), status_of(error)
+    lines = lines.encode(errors="backslashreplace").decode()
     if as_json:
         code = getattr(
             error, "code", "system" if isinstance(error, OSError) else "usage"
@@ -203,7 +210,9 @@ def _complain(
     return status
 
 
-def _text(error: HetError | OSError) -> str:
+def _text(error: HetError | OSError | UnicodeEncodeError) -> str:
+    if isinstance(error, UnicodeEncodeError):  # a word of the command line, or a path
+        return f"expected text in {error.encoding.upper()}, got {error.object!r}"
     if isinstance(error, OSError) and error.strerror:
         return (
             f"{error.filename}: {error.strerror}" if error.filename else error.strerror

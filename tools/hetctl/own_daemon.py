@@ -22,8 +22,15 @@ SYSTEM_STATE = Path("/var/lib/hetd")
 
 
 def socket_place(socket: Path | None) -> Path:
-    """Return the path of the daemon's socket; create its folder if necessary."""
+    """Return the path of the daemon's socket; create its folder if necessary.
+
+    Raises:
+        InputError: the path is too long for a socket.
+        UnicodeEncodeError: it is not UTF-8, as clients have to be told it.
+
+    """
     path = (socket or default_socket()).absolute()
+    str(path).encode()
     check_length(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

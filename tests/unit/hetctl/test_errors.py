@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from hetctl.__main__ import main
 from libtask.messages import Error, Policies
+from unit.fake_daemon import a_task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +52,45 @@ def test_a_mistake_is_one_line_with_a_way_out(
     assert len(lines) == 1
     assert lines[0].startswith("hetctl: ")
     assert expected in lines[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cancel", "1", "--reason", "x\udcff"],
+        ["policy", "set", "x\udcff"],
+        ["drain", "x\udcff"],
+        ["submit", "--name", "x\udcff", "--", "true"],
+        ["submit", "--output", "x\udcff", "--", "true"],
+        ["submit", "heat", "--output", "x\udcff.npy"],
+        ["daemon", "start", "--socket", "/x\udcff"],
+        ["daemon", "backup", "/x\udcff"],
+    ],
+)
+def test_a_word_that_is_not_utf_8_is_refused(
+    daemon: FakeDaemon, words: list[str]
+) -> None:
+    daemon.tasks[1] = a_task(1)
+    plain = CliRunner().invoke(main, words)
+    document = CliRunner().invoke(main, ["--json", *words])
+
+    assert plain.exit_code == document.exit_code == 2, plain.output
+    (line,) = plain.stderr.splitlines()
+    assert line.startswith("hetctl: expected text in UTF-8, got '")
+    assert "x\\udcff" in line
+    assert json.loads(document.stderr)["text"] == line.removeprefix("hetctl: ")
+
+
+def test_a_file_name_that_is_not_utf_8_is_printed_escaped(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    daemon.tasks[1] = a_task(1, started=1000.0)
+    path = f"{tmp_path}/x\udcff.json"
+
+    result = CliRunner().invoke(main, ["trace", "1", "-o", path])
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{tmp_path}/x\\udcff.json: 0 of 1 task written\n"
 
 
 def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:

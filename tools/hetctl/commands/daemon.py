@@ -370,8 +370,11 @@ def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
 
     Raises:
         HetError: the module failed; its exit status selects the class.
+        UnicodeEncodeError: a path is not UTF-8, as the report has to be.
 
     """
+    for path in (str(state), *words):
+        path.encode()
     command = [sys.executable, "-m", "hetd.store", action, str(state), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
     if not done.stdout:
