@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +16,9 @@ from libtask.messages import Control, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
 from unit.hetctl.typed_commands import document, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_times_are_utc_with_milliseconds() -> None:
@@ -70,6 +77,40 @@ def test_not_a_number_becomes_null(daemon: FakeDaemon) -> None:
     )
 
     assert document("show", "1")["result"] == {"mean": None, "raw": "YWI="}
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ({"a": (1, 2.5), "b": [None, "x"]}, {"a": [1, 2.5], "b": [None, "x"]}),
+        ([1 << 80], [1 << 80]),
+        ({"a": range(3)}, None),
+        ("\udcff", None),
+    ],
+)
+def test_a_pickled_result_is_printed_as_json_where_it_has_such_a_form(
+    daemon: FakeDaemon, tmp_path: Path, value: object, printed: object
+) -> None:
+    data = pickle.dumps(value)
+    stored = {"pickled": type(value).__name__, "data": data}
+    known = {"state": "completed", "owner": f"uid:{os.getuid()}"}
+    daemon.tasks[1] = a_task(1, result=[stored, 3], **known)
+    saved = tmp_path / "result.json"
+    expected = printed or stored | {"data": f"<{len(data)} bytes>"}
+
+    text("result", "1", "--save", str(saved))
+
+    assert json.loads(text("result", "1")) == [expected, 3]
+    assert document("result", "1")["result"] == [expected, 3]
+    assert json.loads(saved.read_text()) == [expected, 3]
+
+
+def test_another_users_result_is_not_unpickled(daemon: FakeDaemon) -> None:
+    stored = {"pickled": "dict", "data": pickle.dumps({})}
+    owner = f"uid:{os.getuid() + 1}"
+    daemon.tasks[1] = a_task(1, state="completed", owner=owner, result=stored)
+
+    assert document("result", "1")["result"]["pickled"] == "dict"
 
 
 def test_selectors_reach_the_daemon(daemon: FakeDaemon) -> None:
