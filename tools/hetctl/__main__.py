@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import shared
-from hetctl.output import (
-    discard_unwritten,
-    emit,
-    replace_closed_streams,
-    say,
-)
+from hetctl.output import emit, replace_closed_streams, say
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -29,6 +24,7 @@ from libtask.errors import (
     NotAllowedError,
     NotFoundError,
 )
+from libtask.standard_output import discard_unwritten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -76,14 +76,6 @@ def writing_output() -> Iterator[None]:
         raise OutputError(f"cannot write standard output: {reason}") from error
 
 
-def discard_unwritten() -> None:
-    """Discard what standard output holds and cannot write: Python tries again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def replace_closed_streams() -> None:
     """Discard what is written to a standard stream that was closed before the start."""
     for name in ("stdout", "stderr"):

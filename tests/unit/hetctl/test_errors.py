@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pwd
 from typing import TYPE_CHECKING
 
 import pytest
@@ -104,6 +105,20 @@ def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
         assert result.output.count("\n") == 1
     assert named.output.endswith(end)
     assert default.output.endswith("start one with `hetctl daemon start`\n")
+
+
+def test_a_user_without_a_home_directory_is_told_to_set_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HETD_SOCKET", "HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # raises KeyError, as it does
+
+    result = CliRunner().invoke(main, ["daemon", "start"])
+
+    expected = "hetctl: no home directory for the task store: set HOME\n"
+    assert (result.exit_code, result.output) == (2, expected)
 
 
 def test_an_error_of_the_daemon_is_one_line(daemon: FakeDaemon) -> None:
