@@ -55,6 +55,27 @@ def test_a_mistake_is_one_line_with_a_way_out(
     assert expected in lines[0]
 
 
+def test_a_file_that_is_no_script_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sh").mkdir()
+    for name in ("b.sh", "plain"):
+        (tmp_path / name).write_text("echo\n")
+
+    outputs = [
+        CliRunner().invoke(main, ["submit", name]).output
+        for name in ("a.sh", "b.sh", "plain")
+    ]
+
+    without = "does not begin with #! and the interpreter, such as #!/bin/sh"
+    assert outputs == [
+        "hetctl: a.sh: cannot be read: Is a directory\n",
+        f"hetctl: b.sh: {without}\n",
+        f"hetctl: plain: {without}\n",
+    ]
+
+
 @pytest.mark.parametrize(
     "words",
     [

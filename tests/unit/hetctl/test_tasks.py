@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetctl.output import iso
-from libtask.messages import Control, ListTasks
+from libtask.messages import Amend, Control, Done, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
 from unit.hetctl.typed_commands import document, text
@@ -111,6 +111,33 @@ def test_another_users_result_is_not_unpickled(daemon: FakeDaemon) -> None:
     daemon.tasks[1] = a_task(1, state="completed", owner=owner, result=stored)
 
     assert document("result", "1")["result"]["pickled"] == "dict"
+
+
+def test_a_move_says_what_becomes_of_each_task(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        1: a_task(1, state="running", resource="cpu"),
+        2: a_task(2, state="running", resource="gpu0"),
+        3: a_task(3, state="held"),
+        4: a_task(4),
+    }
+
+    assert text("migrate", "1-4", "--to", "gpu0").splitlines() == [
+        "task 1 moves to gpu0",
+        "task 2 is on gpu0 already, and stays there",
+        "task 3 is held; it goes to gpu0 when it is released",
+        "task 4 moves to gpu0",
+    ]
+
+
+def test_changes_are_printed_as_they_were_typed(daemon: FakeDaemon) -> None:
+    daemon.tasks = {1: a_task(1), 2: a_task(2)}
+    daemon.answers[Amend] = lambda asked: [Done(asked.request, asked.ids)]
+
+    changed = text("set", "1,2", "deadline=none", "priority=5")
+
+    assert changed == "".join(
+        f"task {task}: deadline=none, priority=5\n" for task in (1, 2)
+    )
 
 
 def test_selectors_reach_the_daemon(daemon: FakeDaemon) -> None:

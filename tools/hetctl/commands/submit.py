@@ -460,14 +460,26 @@ def _explain_missing(app: str) -> None:
         if shutil.which(app):
             hint = f"; to run the program: hetctl submit -- {app} ..."
             raise NotFoundError(f"{error}{hint}") from error
-        if "/" in app or Path(app).suffix:
-            raise NotFoundError(f"no file {app}, nor an application") from error
+        if "/" in app or Path(app).suffix or Path(app).is_file():
+            raise _not_a_script(app) from error
         raise
     except InputError as error:
         if app.endswith(".py") and Path(app).is_file():
             hint = f"; to run it as a program: hetctl submit -- python {app}"
             raise InputError(f"{error}{hint}") from error
         raise
+
+
+def _not_a_script(path: str) -> InputError:
+    """Return the error for a path that is neither a script nor an application."""
+    try:
+        with Path(path).open("rb"):
+            text = "does not begin with #! and the interpreter, such as #!/bin/sh"
+    except FileNotFoundError:
+        return NotFoundError(f"no file {path}, nor an application")
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    return InputError(f"{path}: {text}")
 
 
 def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> int:
