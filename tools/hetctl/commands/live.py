@@ -245,11 +245,19 @@ def print_metrics(registry: CollectorRegistry, *, as_json: bool) -> None:
 
 
 def write_metrics(registry: CollectorRegistry, path: Path, every: float | None) -> None:
-    """Write metrics to a file, once or at an interval."""
+    """Write metrics to a file, once or at an interval.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
     from prometheus_client import write_to_textfile
 
     while True:
-        write_to_textfile(str(path), registry)
+        try:
+            write_to_textfile(str(path), registry)
+        except OSError as error:  # it names a temporary file
+            raise InputError(f"{path}: {error.strerror}") from error
         if every is None:
             return
         time.sleep(every)
