@@ -168,6 +168,30 @@ class Duration(ParsedText):
     parse = staticmethod(parse_duration)
 
 
+SHORTEST_INTERVAL_S = 0.1
+"""The shortest time between two updates; shorter ones would keep a processor busy."""
+
+
+def parse_interval(text: str) -> float:
+    """Parse the time between two updates.
+
+    Raises:
+        ValueError: not a duration, or too short.
+
+    """
+    seconds = parse_duration(text)
+    if seconds < SHORTEST_INTERVAL_S:
+        raise ValueError(f"expected at least {SHORTEST_INTERVAL_S} s, got {text!r}")
+    return seconds
+
+
+class Interval(ParsedText):
+    """The time between two updates on the command line, in seconds."""
+
+    name = "duration"
+    parse = staticmethod(parse_interval)
+
+
 def parse_expected(text: str) -> tuple[str, float]:
     """Parse the time that is expected on a resource or kind: `gpu=30s`.
 

@@ -73,17 +73,45 @@ def daemon_command() -> None:
 def start_daemon(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     """Start a daemon under your own user, and wait until it answers."""
     path = socket_place(socket)
+    for name in ("state", "config"):  # the daemon starts in /
+        given[name] = given[name] and given[name].absolute()
     if listens(path):
+        _demand_effect(path, given)
         _print_status(path, "already running", as_json=as_json)
         return
-    state = (given["state"] or state_of(path)).absolute()
-    config = given["config"] and given["config"].absolute()  # the daemon starts in /
-    daemon = daemon_at(path, state, config, given["policy"])
+    state = given["state"] or state_of(path)
+    daemon = daemon_at(path, state, given["config"], given["policy"])
     if given["foreground"]:
         command = daemon.command()
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
     bring_up(daemon, given["timeout"])
     _print_status(path, "started", as_json=as_json, patience=given["timeout"])
+
+
+def _demand_effect(path: Path, given: dict[str, Any]) -> None:
+    """Refuse options that the running daemon was not started with.
+
+    Raises:
+        HetError: there are some; the text names them.
+
+    """
+    with connect(path) as client:
+        known = client.status()
+    paths = {"state": known.state, "config": known.config_file}
+    without = [
+        f"--{name}"
+        for name, running in paths.items()
+        if given[name] and given[name].resolve() != Path(running).resolve()
+    ]
+    if given["policy"] and given["policy"] != known.command_policy:
+        without.append("--policy")
+    if given["foreground"]:
+        without.append("--foreground")
+    if without:
+        raise HetError(
+            f"a daemon runs already, process {known.pid}, so these options have no "
+            f"effect: {', '.join(without)}; `hetctl daemon stop` ends it"
+        )
 
 
 @daemon_command.command("stop")

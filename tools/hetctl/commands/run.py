@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 from dataclasses import replace
@@ -123,7 +122,7 @@ def _followed(client: Client, specs: list[TaskSpec], *, as_json: bool) -> int:
     with _recorded_signals() as signals:
         (handle,) = client.submit_specs(specs)
         client.follow_progress()
-        output = Output((sys.stderr if as_json else sys.stdout).fileno())
+        output = Output(sys.stderr.buffer if as_json else sys.stdout.buffer)
         try:
             _Session(client, handle, output).follow(signals)
             info = client.show(handle.id)
@@ -186,14 +185,14 @@ class Output:
     """Copies each part of a task's output once, unchanged.
 
     Args:
-        target: the descriptor to copy to.
+        target: the stream to copy to.
 
     Attributes:
         dropped: number of bytes that the log, which is bounded, no longer had.
 
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: Any) -> None:
         self.dropped = 0
         self._target = target
         self._shown: dict[tuple[str, int], int] = {}
@@ -231,8 +230,9 @@ class Output:
             return
         left = memoryview(part)
         with writing_output():
-            while left:
-                left = left[os.write(self._target, left) :]
+            while left:  # an unbuffered stream may write a part only
+                left = left[self._target.write(left) or 0 :]
+            self._target.flush()
 
 
 def _read(owner: str, segment: Segment, start: int) -> tuple[list[bytes | int], int]:
