@@ -324,10 +324,24 @@ def table(
 def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
     """Format a table in aligned columns; yield its lines."""
     every = [[heading.upper() for heading in headings], *rows]
-    widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
+    widths = [
+        max(_width(row[column]) for row in every) for column in range(len(headings))
+    ]
     for row in every:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + " " * (width - _width(cell))
+            for cell, width in zip(row, widths, strict=True)
+        ]
         yield "  ".join(cells).rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes: East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _rich_table(headings: Sequence[str], rows: list[list[str]]) -> None:
