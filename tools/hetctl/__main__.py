@@ -170,7 +170,7 @@ class Root(click.Group):
             return _complain(error, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
             return EXIT_INTERRUPTED
-        except SystemExit:  # click ends a command whose output is a broken pipe
+        except SystemExit:  # click ends a command so if its output is a broken pipe
             return EXIT_BROKEN_PIPE
         return status if isinstance(status, int) else 0
 
@@ -210,9 +210,8 @@ def _text(error: HetError | OSError | UnicodeEncodeError) -> str:
     if isinstance(error, UnicodeEncodeError):  # a word of the command line, or a path
         return f"expected text in {error.encoding.upper()}, got {error.object!r}"
     if isinstance(error, OSError) and error.strerror:
-        return (
-            f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        )
+        place = f"{error.filename}: " if error.filename else ""
+        return place + error.strerror
     return str(error)
 
 

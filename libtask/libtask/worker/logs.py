@@ -185,11 +185,15 @@ def read_parts(
     place = start
     while place < end:
         until, kept = _stretch(file.fileno(), place, end)
-        part = os.pread(file.fileno(), until - place, place) if kept else until - place
-        if kept and _stretch(file.fileno(), place, until) != (until, True):
-            continue  # it was dropped while it was read
-        parts.append(part)
-        place = until
+        if not kept:
+            parts.append(until - place)
+            place = until
+            continue
+        data = os.pread(file.fileno(), until - place, place)
+        if _stretch(file.fileno(), place, until) == (until, True):
+            parts.append(data)
+            place += len(data)
+        # else it was dropped while it was read: look again
     return parts, max(start, end)
 
 

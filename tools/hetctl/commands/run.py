@@ -54,7 +54,6 @@ FULL = "they were written faster than read, and the log is full"
 """Reason why a part of the output is missing."""
 OUTPUT_MISSING = 1
 """Exit status if the program ended with 0, but a part of its output was not kept."""
-
 TIMED_OUT = 124
 """Exit status of a program that reached its time limit, the same as that of timeout(1)."""
 NOT_STARTED = (126, 127)
