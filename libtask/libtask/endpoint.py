@@ -113,7 +113,11 @@ def probe(path: Path) -> None:
         try:
             trial.connect(str(path))
         except OSError as error:
-            raise DaemonUnreachableError(_reason(path, error)) from error
+            if _is_another_file(path):
+                text = f"{path} is not a socket; give the path of a daemon's socket"
+            else:
+                text = _reason(path, error)
+            raise DaemonUnreachableError(text) from error
 
 
 def _members(path: Path) -> str:
@@ -136,6 +140,14 @@ def _remedy(path: Path) -> str:
         default = None
     place = "" if path == default else f" --socket {shlex.quote(str(path))}"
     return f"start one with `hetctl daemon start{place}`"
+
+
+def _is_another_file(path: Path) -> bool:
+    """Return whether there is something at a path that is not a socket."""
+    try:
+        return not stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def _reason(path: Path, error: OSError) -> str:

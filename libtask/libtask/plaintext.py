@@ -14,6 +14,7 @@ CONTROLS = (
     *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029),  # marks of direction, ends of lines
     *range(0x202A, 0x202F),  # embedded and overridden directions
     *range(0x2066, 0x206A),  # isolated ones
+    *range(0xD800, 0xE000),  # bytes that are not UTF-8, which no output can encode
 )
 _ALL = {code: ascii(chr(code))[1:-1] for code in CONTROLS}
 _BUT_LINES = {code: shown for code, shown in _ALL.items() if chr(code) not in "\n\t"}

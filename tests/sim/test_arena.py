@@ -207,6 +207,17 @@ def test_what_arrives_after_an_instant_is_drawn_again(seed: int) -> None:
         assert arrivals == [task.arrival or 0.0 for task in tasks]
 
 
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("absent/x.png", "no such folder"), ("x.xyz", r"ends in \.png, \.svg, \.pdf")],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
+    tmp_path: Path, name: str, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        arena("--scenarios", "1000000", "--plot", f"{tmp_path}/{name}")
+
+
 def test_schedules_differ_from_the_first_start_or_stop_on() -> None:
     types = [a_type("g", cpu=15, gpu0=10), a_type("c", cpu=20)]
     tasks = [("c1", "c", 0), ("g1", "g", 0), ("g2", "g", 0)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
 from hetsim.commands.run import command
 from scenario_builders import a_node, a_type
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def a_trace(folder: Path, policy: str, **parameters: Any) -> str:
@@ -33,6 +33,22 @@ def a_trace(folder: Path, policy: str, **parameters: Any) -> str:
 def run(*arguments: str) -> Any:
     done = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
     return json.loads(done.stdout)
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    trace = a_trace(tmp_path, "migration")
+    for options in ([], ["--json"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "hetsim", "run", trace, *options],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+
+        assert done.returncode == 1
+        assert done.stderr == "standard output: No space left on device\n"
 
 
 def test_a_trace_runs_under_its_own_policy(tmp_path: Path) -> None:

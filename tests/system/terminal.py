@@ -81,14 +81,32 @@ class Terminal:
             timeout=LONGEST_S,
         )
 
+    def redirected(
+        self, redirection: str, *words: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command from a shell that redirects its output, e.g. with `>&-`."""
+        return subprocess.run(
+            ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *HETCTL, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+            timeout=LONGEST_S,
+        )
+
     def opened(
-        self, *words: str, stdin: int | IO[str] | None = None
+        self,
+        *words: str,
+        stdin: int | IO[str] | None = None,
+        stdout: int = subprocess.PIPE,
+        stderr: int | None = None,
     ) -> subprocess.Popen[str]:
         command = [*HETCTL, *words]
         return subprocess.Popen(
             command,
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
             env=self._environment,
         )

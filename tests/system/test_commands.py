@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import termios
+from array import array
 from collections import Counter
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -58,6 +61,76 @@ def test_exit_statuses_are_those_of_a_shell(
     hetctl: Terminal, script: str, status: int
 ) -> None:
     hetctl("run", "--", "sh", "-c", script, status=status)
+
+
+def test_output_that_cannot_be_written_cancels_the_task(
+    hetctl: Terminal, daemon: PrivateDaemon
+) -> None:
+    script = f"echo some; {UNTIL}"
+
+    done = hetctl.redirected(
+        "> /dev/full", "run", "--", "sh", "-c", script, "sh", "never"
+    )
+
+    expected = "hetctl: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+    (task,) = daemon.client.tasks(Selection(limit=1))
+    assert daemon.await_state(task.id, "cancelled").reason == (
+        "cancelled by its owner: its output could not be written"
+    )
+
+
+def test_a_broken_pipe_cancels_the_task(
+    hetctl: Terminal, daemon: PrivateDaemon
+) -> None:
+    with hetctl.opened("run", "--", "yes", stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == "y\n"
+        run.stdout.close()
+        printed = run.stderr.read()
+
+    assert (run.returncode, printed) == (141, "")
+    (task,) = daemon.client.tasks(Selection(limit=1))
+    daemon.await_state(task.id, "cancelled")
+
+
+def test_a_slow_reader_is_told_of_output_that_the_log_dropped(
+    private_daemon: Callable[..., PrivateDaemon], folder: Path
+) -> None:
+    daemon = private_daemon("log_mb = 1\n" + SETTINGS + RESOURCES)
+    write = "head -c 4000000 /dev/zero | tr '\\0' x"
+    script = f"{write}; {UNTIL}; {write}; shift; {UNTIL}"
+
+    words = ("run", "--", "sh", "-c", script, "sh", "blocked", "cut")
+    with Terminal(daemon).opened(*words, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        eventually(partial(_is_full, run.stdout), "a pipe that blocks its writer")
+        (folder / "blocked").touch()
+        eventually(lambda: any(map(_is_cut, _logs_of(daemon))), "a log below the cap")
+        (folder / "cut").touch()
+        output, errors = run.communicate(timeout=PATIENCE)
+
+    assert run.returncode == 1
+    assert set(output) == {"x"}
+    lines = [line.split(" bytes of output are missing") for line in errors.splitlines()]
+    missing = sum(int(line[0].removeprefix("hetctl: ")) for line in lines)
+    assert len(output) + missing == 8_000_000
+
+
+def _is_full(pipe: IO[str]) -> bool:
+    held = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, held)
+    return held[0] == fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def _logs_of(daemon: PrivateDaemon) -> list[Path]:
+    return list((daemon.crew_folder / "logs").glob("*.log"))
+
+
+def _is_cut(log: Path) -> bool:
+    status = log.stat()
+    return status.st_size == 8_000_000 and status.st_blocks * 512 <= 1 << 20
 
 
 def test_a_program_that_is_not_there(hetctl: Terminal) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
 from typing import IO, TYPE_CHECKING
+
+import pytest
 
 from system.private_daemon import PATIENCE, PrivateDaemon, eventually
 
@@ -123,6 +126,45 @@ def test_batch_with_dependencies(hetctl: Terminal, tmp_path: Path) -> None:
     first, second, third = tasks
     assert [task["state"] for task in tasks] == ["completed"] * 3
     assert third["started"] >= max(first["finished"], second["finished"])
+
+
+PRINTING = pytest.mark.parametrize("words", [["devices"], ["daemon", "logs"]])
+
+
+@PRINTING
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line(
+    hetctl: Terminal, monkeypatch: pytest.MonkeyPatch, words: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+
+    done = hetctl.anew().redirected("> /dev/full", *words)
+
+    expected = "hetctl: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+@PRINTING
+def test_a_command_without_standard_output_prints_nothing(
+    hetctl: Terminal, words: list[str]
+) -> None:
+    done = hetctl.redirected(">&-", *words)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["devices"], ["daemon", "logs"], ["--help"]])
+def test_a_broken_pipe_ends_a_command_as_in_a_shell(
+    hetctl: Terminal, words: list[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    with hetctl.opened(*words, stdout=writer, stderr=subprocess.PIPE) as run:
+        os.close(writer)
+        _, printed = run.communicate(timeout=PATIENCE)
+
+    assert (run.returncode, printed) == (141, "")
 
 
 def test_failures_and_cancellations_tell_by_the_status(

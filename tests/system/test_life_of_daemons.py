@@ -51,6 +51,9 @@ def test_start_status_and_stop(folder: Path) -> None:
     status, started = hetctl("daemon", "start", "--config", "hetd.toml")
     assert (status, started["running"], started["policy"]) == (0, True, "affinity")
     assert hetctl("daemon", "start")[1]["pid"] == started["pid"]
+    again = ("daemon", "start", "--config", "hetd.toml")
+    assert hetctl(*again)[1]["pid"] == started["pid"]
+    assert hetctl(*again, "--policy", "nope") == (1, None)
     assert hetctl("daemon", "status")[1]["resources"] == ["cpu", "gpu0", "fpga0"]
 
     assert hetctl("daemon", "stop") == (

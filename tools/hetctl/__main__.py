@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetctl.options import shared
-from hetctl.output import emit, say
+from hetctl.output import emit, replace_closed_streams, say
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -25,6 +24,7 @@ from libtask.errors import (
     NotAllowedError,
     NotFoundError,
 )
+from libtask.standard_output import discard_unwritten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +105,8 @@ EXIT_UNREACHABLE = 3
 EXIT_NOT_FOUND = 4
 EXIT_NOT_ALLOWED = 5
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""The status that a shell reports for a program that SIGPIPE ended."""
 
 STATUS = (
     (DaemonUnreachableError, EXIT_UNREACHABLE),
@@ -112,8 +114,12 @@ STATUS = (
     (NotAllowedError, EXIT_NOT_ALLOWED),
     (InputError, EXIT_INPUT),
     (HetError, EXIT_FAILED),
+    (UnicodeEncodeError, EXIT_INPUT),
 )
 """Exit status by error; the first match counts."""
+
+REPORTED = (HetError, click.ClickException, OSError, UnicodeEncodeError)
+"""Errors that end a command with one line."""
 
 
 class Root(click.Group):
@@ -152,15 +158,20 @@ class Root(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
         given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
-        sys.exit(self._status(*args, **kwargs, as_json=_wants_json(given)))
+        replace_closed_streams()
+        status = self._status(*args, **kwargs, as_json=_wants_json(given))
+        discard_unwritten()
+        sys.exit(status)
 
     def _status(self, *args: Any, as_json: bool, **kwargs: Any) -> int:
         try:
             status = super().main(*args, **kwargs)
-        except (HetError, click.ClickException, OSError) as error:
+        except REPORTED as error:
             return _complain(error, as_json=as_json)
         except (KeyboardInterrupt, click.Abort):
             return EXIT_INTERRUPTED
+        except SystemExit:  # click ends a command so if its output is a broken pipe
+            return EXIT_BROKEN_PIPE
         return status if isinstance(status, int) else 0
 
 
@@ -171,12 +182,10 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def _complain(
-    error: HetError | click.ClickException | OSError, *, as_json: bool
+    error: HetError | click.ClickException | OSError | UnicodeEncodeError,
+    *,
+    as_json: bool,
 ) -> int:
-    if isinstance(error, BrokenPipeError):
-        # the pipe's reader has closed it; Python would report that again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         say(error.format_message(), err=True)
         return EXIT_INPUT
@@ -184,6 +193,7 @@ def _complain(
         lines, status = error.format_message(), EXIT_INPUT
     else:
         lines, status = _text(error), status_of(error)
+    lines = lines.encode(errors="backslashreplace").decode()
     if as_json:
         code = getattr(
             error, "code", "system" if isinstance(error, OSError) else "usage"
@@ -196,9 +206,12 @@ def _complain(
     return status
 
 
-def _text(error: HetError | OSError) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
+def _text(error: HetError | OSError | UnicodeEncodeError) -> str:
+    if isinstance(error, UnicodeEncodeError):  # a word of the command line, or a path
+        return f"expected text in {error.encoding.upper()}, got {error.object!r}"
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return place + error.strerror
     return str(error)
 
 

@@ -6,14 +6,18 @@ users' words cannot steer the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from libtask.errors import HetError
 from libtask.plaintext import CONTROLS, one_line, visible
 from libtask.results import told
 
@@ -29,14 +33,54 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS if code > ord("~")}
 """JSON escapes the control characters below."""
 
 
+class OutputError(HetError):
+    """Standard output cannot be written."""
+
+    code = "output"
+
+
 def say(text: str = "", *, err: bool = False) -> None:
     """Print text for people; to standard error with `err`."""
-    click.echo(visible(text), err=err)
+    _echo(visible(text), err=err)
 
 
 def say_json(document: bytes, *, err: bool = False) -> None:
     """Print a JSON document with all control characters escaped; `err`: to standard error."""
-    click.echo(document.decode().translate(_IN_JSON), err=err)
+    _echo(document.decode().translate(_IN_JSON), err=err)
+
+
+def _echo(text: str, *, err: bool) -> None:
+    if err:
+        click.echo(text, err=True)
+        return
+    with writing_output():
+        click.echo(text)
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Translate the errors of writing to standard output.
+
+    A broken pipe is raised unchanged: it has an exit status of its own.
+
+    Raises:
+        OutputError: standard output cannot be written; the text has the reason.
+
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write standard output: {reason}") from error
+
+
+def replace_closed_streams() -> None:
+    """Discard what is written to a standard stream that was closed before the start."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # Python's sign of a closed descriptor
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  the process keeps it
 
 
 # ------------------------------------------------------------ times, documents, tables
@@ -280,10 +324,24 @@ def table(
 def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:
     """Format a table in aligned columns; yield its lines."""
     every = [[heading.upper() for heading in headings], *rows]
-    widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
+    widths = [
+        max(_width(row[column]) for row in every) for column in range(len(headings))
+    ]
     for row in every:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + " " * (width - _width(cell))
+            for cell, width in zip(row, widths, strict=True)
+        ]
         yield "  ".join(cells).rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes: East Asian characters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _rich_table(headings: Sequence[str], rows: list[list[str]]) -> None:

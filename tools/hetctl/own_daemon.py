@@ -13,7 +13,7 @@ from libtask.endpoint import (
     probe,
     run_directory,
 )
-from libtask.errors import DaemonUnreachableError, HetError
+from libtask.errors import DaemonUnreachableError, HetError, InputError
 
 SLOW_START_S = 30.0
 """Seconds that a daemon may take to start: it queries the drivers first."""
@@ -22,21 +22,38 @@ SYSTEM_STATE = Path("/var/lib/hetd")
 
 
 def socket_place(socket: Path | None) -> Path:
-    """Return the path of the daemon's socket; create its folder if necessary."""
+    """Return the path of the daemon's socket; create its folder if necessary.
+
+    Raises:
+        InputError: the path is too long for a socket.
+        UnicodeEncodeError: it is not UTF-8, as clients have to be told it.
+
+    """
     path = (socket or default_socket()).absolute()
+    str(path).encode()
     check_length(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def state_of(socket: Path) -> Path:
-    """Return the state folder: beside a private daemon's socket, so that no two share one."""
+    """Return the state folder: beside a private daemon's socket, so that no two share one.
+
+    Raises:
+        InputError: the user has no home directory, which has the folder by default.
+
+    """
     import platformdirs
 
     if socket == SYSTEM_SOCKET:
         return SYSTEM_STATE
     if socket.parent == run_directory():
-        return Path(platformdirs.user_state_dir("hetd"))
+        try:
+            return Path(platformdirs.user_state_dir("hetd"))
+        except RuntimeError as error:
+            raise InputError(
+                "no home directory for the task store: set HOME"
+            ) from error
     return socket.with_name(socket.name + ".state")
 
 

@@ -120,8 +120,10 @@ def ids_in(word: str) -> range:
         raise NotFoundError(f"selector {_cut(word)!r}: no task has such a large id")
     first = int(found[1])
     last = int(found[2]) if found[2] else first
-    if not 0 < first <= last:
-        raise InputError(f"selector {word!r}: a range must go upwards, from 1")
+    if first < 1:
+        raise InputError(f"selector {word!r}: ids begin at 1")
+    if last < first:
+        raise InputError(f"selector {word!r}: a range must go upwards")
     if last - first >= MOST:
         raise InputError(f"selector {word!r}: more than {MOST} tasks")
     return range(first, last + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from typing import Any, ClassVar
 
@@ -42,13 +43,17 @@ def parse_duration(text: str) -> float:
         ValueError: not a duration; the text shows the expected form.
 
     """
-    found = _AMOUNT.fullmatch(text)
-    if found is None or found[2] not in SECONDS:
-        raise ValueError(f"expected a duration such as 90s, 15min or 2h, got {text!r}")
-    seconds = float(found[1]) * SECONDS[found[2]]
+    seconds = _seconds(text)
     if seconds > LONGEST_S:
         raise ValueError("expected a duration of a century at most")
     return seconds
+
+
+def _seconds(text: str) -> float:
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[2] not in SECONDS:
+        raise ValueError(f"expected a duration such as 90s, 15min or 2h, got {text!r}")
+    return float(found[1]) * SECONDS[found[2]]
 
 
 KIB = 1024
@@ -163,6 +168,30 @@ class Duration(ParsedText):
     parse = staticmethod(parse_duration)
 
 
+SHORTEST_INTERVAL_S = 0.1
+"""The shortest time between two updates; shorter ones would keep a processor busy."""
+
+
+def parse_interval(text: str) -> float:
+    """Parse the time between two updates.
+
+    Raises:
+        ValueError: not a duration, or too short.
+
+    """
+    seconds = parse_duration(text)
+    if seconds < SHORTEST_INTERVAL_S:
+        raise ValueError(f"expected at least {SHORTEST_INTERVAL_S} s, got {text!r}")
+    return seconds
+
+
+class Interval(ParsedText):
+    """The time between two updates on the command line, in seconds."""
+
+    name = "duration"
+    parse = staticmethod(parse_interval)
+
+
 def parse_expected(text: str) -> tuple[str, float]:
     """Parse the time that is expected on a resource or kind: `gpu=30s`.
 
@@ -231,6 +260,10 @@ def _on_day(day: dt.date, text: str) -> float:
     return dt.datetime.fromisoformat(f"{day}T{hour.zfill(2)}:{rest}").timestamp()
 
 
+YEAR_TOO_FAR = 2286
+"""The year of `MAX_TIME`, in whose November a message's times end."""
+
+
 class Beginning(ParsedText):
     """A time from which a task may start, in seconds since the epoch."""
 
@@ -244,14 +277,19 @@ def beginning(text: str, now_s: float) -> float:
     Times without a zone are local.
 
     Raises:
-        ValueError: the text has another form; the message shows the expected one.
+        ValueError: the text has another form, and the message shows the expected one; or
+            the time is after the year 2285.
 
     """
     try:
         found = _beginning(text.strip(), now_s)
-    except (ValueError, OverflowError):
+    except ValueError:
         found = -1.0
-    if not 0 <= found <= MAX_TIME:
+    if found > MAX_TIME:
+        raise ValueError(
+            f"expected a time before the year {YEAR_TOO_FAR}, got {text!r}"
+        )
+    if found < 0:
         raise ValueError(
             f"expected a time such as 22:00, +2h or 2026-01-02T03:04, got {text!r}"
         )
@@ -260,9 +298,11 @@ def beginning(text: str, now_s: float) -> float:
 
 def _beginning(text: str, now_s: float) -> float:
     if text.startswith("+"):
-        return now_s + parse_duration(text[1:])
+        return now_s + _seconds(text[1:])
     if not _TIME_OF_DAY.fullmatch(text):
-        return dt.datetime.fromisoformat(text).timestamp()
+        found = dt.datetime.fromisoformat(text)
+        # the last days before the year 10000 have no timestamp
+        return found.timestamp() if found.year < YEAR_TOO_FAR else math.inf
     today = _local_date(now_s)
-    found = _on_day(today, text)
-    return found if found > now_s else _on_day(today + dt.timedelta(days=1), text)
+    today_s = _on_day(today, text)
+    return today_s if today_s > now_s else _on_day(today + dt.timedelta(days=1), text)

@@ -12,6 +12,7 @@ import sys
 import click
 
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.standard_output import discard_unwritten
 
 COMMANDS = {
     "run": "Run a scenario under a policy.",
@@ -70,6 +71,10 @@ def main() -> None:
     except HetError as error:
         _say(str(error))
         sys.exit(_status(error))
+    except OSError as error:
+        _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        discard_unwritten()
+        sys.exit(FAILED)
 
 
 def _status(error: HetError) -> int:

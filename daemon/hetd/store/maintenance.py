@@ -153,7 +153,7 @@ def _draft(target: Path) -> Iterator[Path]:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         yield draft
     except OSError as error:
-        raise StoreError(f"{error.filename or target}: {error.strerror}") from error
+        raise StoreError(f"{target}: {error.strerror}") from error
     finally:
         draft.unlink(missing_ok=True)
 
@@ -168,7 +168,7 @@ def _copy(path: Path, draft: Path) -> None:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
-        raise StoreError(f"{draft}: {error}") from error
+        raise StoreError(f"copying {path}: {error}") from error
 
 
 def _put(draft: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ import stat
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 LOG_BYTES = 64 << 20
@@ -156,29 +156,53 @@ def read(file: BinaryIO, start: int, stop: int | None) -> tuple[bytes, int]:
         OSError: it cannot be read.
 
     """
+    parts, end = read_parts(file, start, stop)
+    return b"".join(_shown(part) for part in parts), end
+
+
+def read_parts(
+    file: BinaryIO, start: int, stop: int | None
+) -> tuple[list[bytes | int], int]:
+    """Read a part of a log, with the number of bytes in place of each dropped part.
+
+    Args:
+        file: the log.
+        start: first byte.
+        stop: the byte after the last one; None: up to its present end.
+
+    Returns:
+        The parts in order, and the byte after them.
+
+    Raises:
+        OSError: it cannot be read.
+
+    """
     length = os.fstat(file.fileno()).st_size
     if start > length and stop is not None:  # truncated, on a file system without holes
-        return _dropped(stop - start), stop
+        return [stop - start], stop
     end = length if stop is None else min(length, stop)
-    parts = []
-    for begin, until, kept in _stretches(file.fileno(), start, end):
-        file.seek(begin)
-        parts.append(file.read(until - begin) if kept else _dropped(until - begin))
-    return b"".join(parts), max(start, end)
+    parts: list[bytes | int] = []
+    place = start
+    while place < end:
+        until, kept = _stretch(file.fileno(), place, end)
+        if not kept:
+            parts.append(until - place)
+            place = until
+            continue
+        data = os.pread(file.fileno(), until - place, place)
+        if _stretch(file.fileno(), place, until) == (until, True):
+            parts.append(data)
+            place += len(data)
+        # else it was dropped while it was read: look again
+    return parts, max(start, end)
 
 
-def _stretches(
-    descriptor: int, start: int, stop: int
-) -> Iterator[tuple[int, int, bool]]:
-    """Split a part of a file into (start, stop, has data), in order."""
-    while start < stop:
-        data = min(stop, _seek(descriptor, start, os.SEEK_DATA, stop))
-        if data > start:
-            yield start, data, False
-        start = data
-        if start < stop:
-            start = min(stop, _seek(descriptor, start, os.SEEK_HOLE, stop))
-            yield data, start, True
+def _stretch(descriptor: int, start: int, stop: int) -> tuple[int, bool]:
+    """Return the end of the data, or of the hole, at `start`, and whether it is data."""
+    data = min(stop, _seek(descriptor, start, os.SEEK_DATA, stop))
+    if data > start:
+        return data, False
+    return min(stop, _seek(descriptor, start, os.SEEK_HOLE, stop)), True
 
 
 def _seek(descriptor: int, start: int, whence: int, otherwise: int) -> int:
@@ -190,8 +214,11 @@ def _seek(descriptor: int, start: int, whence: int, otherwise: int) -> int:
         return otherwise  # only a hole up to the end
 
 
-def _dropped(size: int) -> bytes:
-    return b"\n[hetd: %d bytes of output were dropped here: the log is full]\n" % size
+def _shown(part: bytes | int) -> bytes:
+    """Return a part of a log as it is shown: a line stands for dropped bytes."""
+    if isinstance(part, bytes):
+        return part
+    return b"\n[hetd: %d bytes of output were dropped here: the log is full]\n" % part
 
 
 def _punch(descriptor: int, start: int, size: int) -> bool:

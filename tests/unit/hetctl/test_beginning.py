@@ -43,13 +43,25 @@ def test_a_time_may_have_a_zone() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["", "tomorrow", "25:00", "2h", "+", "+-2h", "-3", "9999-01-01", "+9999999999h"],
+    ["", "tomorrow", "25:00", "2h", "+", "+-2h", "-3", "1969-01-01"],
 )
 def test_other_words_are_refused(daemon: FakeDaemon, words: str) -> None:
     line = complaint(*SYNTHETIC, "--begin", words)
 
     expected = "expected a time such as 22:00, +2h or 2026-01-02T03:04, got"
     assert expected in " ".join(line.split())
+    assert not daemon.requests(Submit)
+
+
+@pytest.mark.parametrize(
+    "words", ["2286-01-01", "9999-12-31T00:00", "9999-12-31T23:59", "+9999999999h"]
+)
+def test_a_time_that_is_too_far_off_is_called_so(
+    daemon: FakeDaemon, words: str
+) -> None:
+    line = complaint(*SYNTHETIC, "--begin", words)
+
+    assert f"expected a time before the year 2286, got '{words}'" in line
     assert not daemon.requests(Submit)
 
 

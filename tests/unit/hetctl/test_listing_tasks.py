@@ -82,6 +82,20 @@ def test_bars_and_lines_in_names_break_no_columns(daemon: FakeDaemon) -> None:
     assert text("list", "--parsable", "-o", "id,name").splitlines()[1:] == ["1|a/b\\nc"]
 
 
+def test_wide_and_combining_characters_keep_columns_aligned(
+    daemon: FakeDaemon,
+) -> None:
+    names = {1: "計算", 2: "e\u0301tude", 3: "plain"}
+    daemon.tasks = {task: a_task(task, name=name) for task, name in names.items()}
+
+    assert text("list", "-o", "name,id").splitlines() == [
+        "NAME   ID",
+        "計算   1",
+        "e\u0301tude  2",
+        "plain  3",
+    ]
+
+
 @pytest.mark.parametrize("command", ["list", "history"])
 def test_an_error_about_an_unknown_column_lists_the_columns(
     daemon: FakeDaemon, command: str

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hetctl.output import iso
-from libtask.messages import Control, ListTasks
+from libtask.messages import Amend, Control, Done, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
 from unit.hetctl.typed_commands import document, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_times_are_utc_with_milliseconds() -> None:
@@ -70,6 +77,67 @@ def test_not_a_number_becomes_null(daemon: FakeDaemon) -> None:
     )
 
     assert document("show", "1")["result"] == {"mean": None, "raw": "YWI="}
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        ({"a": (1, 2.5), "b": [None, "x"]}, {"a": [1, 2.5], "b": [None, "x"]}),
+        ([1 << 80], [1 << 80]),
+        ({"a": range(3)}, None),
+        ("\udcff", None),
+    ],
+)
+def test_a_pickled_result_is_printed_as_json_where_it_has_such_a_form(
+    daemon: FakeDaemon, tmp_path: Path, value: object, printed: object
+) -> None:
+    data = pickle.dumps(value)
+    stored = {"pickled": type(value).__name__, "data": data}
+    known = {"state": "completed", "owner": f"uid:{os.getuid()}"}
+    daemon.tasks[1] = a_task(1, result=[stored, 3], **known)
+    saved = tmp_path / "result.json"
+    expected = printed or stored | {"data": f"<{len(data)} bytes>"}
+
+    text("result", "1", "--save", str(saved))
+
+    assert json.loads(text("result", "1")) == [expected, 3]
+    assert document("result", "1")["result"] == [expected, 3]
+    assert json.loads(saved.read_text()) == [expected, 3]
+
+
+def test_another_users_result_is_not_unpickled(daemon: FakeDaemon) -> None:
+    stored = {"pickled": "dict", "data": pickle.dumps({})}
+    owner = f"uid:{os.getuid() + 1}"
+    daemon.tasks[1] = a_task(1, state="completed", owner=owner, result=stored)
+
+    assert document("result", "1")["result"]["pickled"] == "dict"
+
+
+def test_a_move_says_what_becomes_of_each_task(daemon: FakeDaemon) -> None:
+    daemon.tasks = {
+        1: a_task(1, state="running", resource="cpu"),
+        2: a_task(2, state="running", resource="gpu0"),
+        3: a_task(3, state="held"),
+        4: a_task(4),
+    }
+
+    assert text("migrate", "1-4", "--to", "gpu0").splitlines() == [
+        "task 1 moves to gpu0",
+        "task 2 is on gpu0 already, and stays there",
+        "task 3 is held; it goes to gpu0 when it is released",
+        "task 4 moves to gpu0",
+    ]
+
+
+def test_changes_are_printed_as_they_were_typed(daemon: FakeDaemon) -> None:
+    daemon.tasks = {1: a_task(1), 2: a_task(2)}
+    daemon.answers[Amend] = lambda asked: [Done(asked.request, asked.ids)]
+
+    changed = text("set", "1,2", "deadline=none", "priority=5")
+
+    assert changed == "".join(
+        f"task {task}: deadline=none, priority=5\n" for task in (1, 2)
+    )
 
 
 def test_selectors_reach_the_daemon(daemon: FakeDaemon) -> None:

@@ -106,6 +106,8 @@ def test_an_array_without_a_name_gets_one(daemon: FakeDaemon) -> None:
     assert name.startswith("synthetic-")
     assert daemon.requests(Submit)[0].tasks[0].name == f"{name}.5"
     assert "expected indexes" in said(*SYNTHETIC, "--array", "x", status=2)
+    many = said(*SYNTHETIC, "--array", "0-1", "--count", "500001", status=2)
+    assert many == "hetctl: --array, --count: 1000002 tasks; 1000000 are the limit\n"
 
 
 # ---------------------------------------------------------------- batch files
@@ -151,6 +153,10 @@ def test_a_sweep_in_a_batch_file(tmp_path: Path) -> None:
         (
             "zip = { strips = [1, 2], state_bytes = [1] }",
             "task[0].zip: expected lists of one length: strips has 2, state_bytes has 1",
+        ),
+        (
+            "sweep = { strips = [1, 2] }\ncount = 500_001",
+            "task[0].count: 1000002 tasks; 1000000 are the limit",
         ),
         ("sweep = 3", "task[0].sweep: expected object, got int: 3"),
         ('on = ["gpu7"]', "task[0].on[0]: no resource 'gpu7' (did you mean gpu0?)"),

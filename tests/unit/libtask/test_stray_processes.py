@@ -166,6 +166,29 @@ def test_a_full_log_keeps_its_beginning_its_end_and_all_places(tmp_path: Path) -
     assert _read(log, 12 * 99_990, 12 * 99_991)[0] == lines[99_990]
 
 
+def test_a_part_that_is_dropped_while_it_is_read_is_not_read_as_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "w.log"
+    log.write_bytes(b"x" * 1_200_000)
+    pread = os.pread
+
+    def pread_late(descriptor: int, size: int, place: int) -> bytes:
+        logs.cap(log, 200_000)
+        return pread(descriptor, size, place)
+
+    monkeypatch.setattr(os, "pread", pread_late)
+
+    with logs.opened(log, os.getuid()) as file:
+        parts, end = logs.read_parts(file, 0, None)
+
+    kept = [part for part in parts if isinstance(part, bytes)]
+    dropped = [part for part in parts if isinstance(part, int)]
+    assert set(b"".join(kept)) == {ord("x")}
+    assert len(dropped) == 1
+    assert sum(map(len, kept)) + sum(dropped) == end == 1_200_000
+
+
 def _read(log: Path, start: int, stop: int | None) -> tuple[bytes, int]:
     with logs.opened(log, os.getuid()) as file:
         return logs.read(file, start, stop)

@@ -21,6 +21,7 @@ from libtask.client.client import Selection
 from libtask.documents import LARGEST_WHOLE
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED
+from libtask.plaintext import one_line
 from libtask.wording import suggestion
 
 if TYPE_CHECKING:
@@ -200,7 +201,8 @@ def set_command(*, words: tuple[str, ...], socket: Path | None, as_json: bool) -
     Tasks of higher priority run first within a queue. A deadline counts from now;
     deadline=none removes it.
     """
-    wanted = parse_changes([word for word in words if "=" in word])
+    texts = [word for word in words if "=" in word]
+    wanted = parse_changes(texts)
     selectors = [word for word in words if "=" not in word]
     if not selectors:
         raise click.UsageError("no tasks selected: hetctl set SELECTOR KEY=VALUE")
@@ -211,7 +213,7 @@ def set_command(*, words: tuple[str, ...], socket: Path | None, as_json: bool) -
     if as_json:
         emit({"format": "hetctl/set-1", "ids": done, **_UNCHANGED, **wanted})
     else:
-        _report_changes(ids, done, wanted)
+        _report_changes(ids, done, texts)
 
 
 def parse_changes(texts: list[str]) -> Changes:
@@ -259,10 +261,9 @@ def _deadline_in(value: str) -> float:
     return seconds
 
 
-def _report_changes(ids: list[int], done: list[int], wanted: Changes) -> None:
-    what = ", ".join(f"{key} {value}" for key, value in wanted.items())
+def _report_changes(ids: list[int], done: list[int], texts: list[str]) -> None:
     for task in done:
-        say(f"task {task}: {what}")
+        say(one_line(f"task {task}: {', '.join(texts)}"))
     for task in sorted(set(ids) - set(done)):
         say(f"task {task} has already ended", err=True)
     if not ids:
@@ -292,13 +293,23 @@ def migrate_command(
     """Move tasks to another resource; running ones move at their next checkpoint."""
     with connect(socket) as client:
         ids = selected(client, selectors, live=True)
+        before = client.tasks(Selection(ids=tuple(ids)))
         for task in ids:
             client.migrate(task, resource)
     if as_json:
         emit({"format": "hetctl/migrate-1", "ids": ids, "resource": resource})
         return
-    for task in ids:
-        say(f"task {task} moves to {resource}")
+    for info in reversed(before):
+        say(f"task {info.id} {_migration(info, resource)}")
+
+
+def _migration(before: TaskInfo, resource: str) -> str:
+    """Return what becomes of a task that was ordered to a resource."""
+    if before.state == "held":
+        return f"is held; it goes to {resource} when it is released"
+    if before.state == "running" and before.resource == resource:
+        return f"is on {resource} already, and stays there"
+    return f"moves to {resource}"
 
 
 # ------------------------------------------------------------ requeue, forget

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -73,17 +73,45 @@ def daemon_command() -> None:
 def start_daemon(*, socket: Path | None, as_json: bool, **given: Any) -> None:
     """Start a daemon under your own user, and wait until it answers."""
     path = socket_place(socket)
+    for name in ("state", "config"):  # the daemon starts in /
+        given[name] = given[name] and given[name].absolute()
     if listens(path):
+        _demand_effect(path, given)
         _print_status(path, "already running", as_json=as_json)
         return
-    state = (given["state"] or state_of(path)).absolute()
-    config = given["config"] and given["config"].absolute()  # the daemon starts in /
-    daemon = daemon_at(path, state, config, given["policy"])
+    state = given["state"] or state_of(path)
+    daemon = daemon_at(path, state, given["config"], given["policy"])
     if given["foreground"]:
         command = daemon.command()
         os.execv(command[0], command)  # noqa: S606  our own interpreter and module
     bring_up(daemon, given["timeout"])
     _print_status(path, "started", as_json=as_json, patience=given["timeout"])
+
+
+def _demand_effect(path: Path, given: dict[str, Any]) -> None:
+    """Refuse options that the running daemon was not started with.
+
+    Raises:
+        HetError: there are some; the text names them.
+
+    """
+    with connect(path) as client:
+        known = client.status()
+    paths = {"state": known.state, "config": known.config_file}
+    without = [
+        f"--{name}"
+        for name, running in paths.items()
+        if given[name] and given[name].resolve() != Path(running).resolve()
+    ]
+    if given["policy"] and given["policy"] != known.command_policy:
+        without.append("--policy")
+    if given["foreground"]:
+        without.append("--foreground")
+    if without:
+        raise HetError(
+            f"a daemon runs already, process {known.pid}, so these options have no "
+            f"effect: {', '.join(without)}; `hetctl daemon stop` ends it"
+        )
 
 
 @daemon_command.command("stop")
@@ -180,20 +208,22 @@ def print_daemon_log(
     *, lines: int, follow: bool, socket: Path | None, as_json: bool
 ) -> None:
     """Print the daemon's log, also of a daemon that has ended."""
-    path = socket or default_socket()
-    place = _log_of(path)
-    try:
-        with place.open(encoding="utf-8", errors="replace") as log:
-            for line in collections.deque(log, lines):
+    with _opened(_log_of(socket or default_socket())) as log:
+        for line in collections.deque(log, lines):
+            _print_log(line, as_json=as_json)
+        while follow:
+            line = log.readline()
+            if line:
                 _print_log(line, as_json=as_json)
-            while follow:
-                line = log.readline()
-                if line:
-                    _print_log(line, as_json=as_json)
-                else:
-                    time.sleep(LOOK)
+            else:
+                time.sleep(LOOK)
+
+
+def _opened(log: Path) -> TextIO:
+    try:
+        return log.open(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputError(f"{place}: {error.strerror}") from error
+        raise InputError(f"{log}: {error.strerror}") from error
 
 
 def _log_of(path: Path) -> Path:
@@ -374,8 +404,11 @@ def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
 
     Raises:
         HetError: the module failed; its exit status selects the class.
+        UnicodeEncodeError: a path is not UTF-8, as the report has to be.
 
     """
+    for path in (str(state), *words):
+        path.encode()
     command = [sys.executable, "-m", "hetd.store", action, str(state), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
     if not done.stdout:

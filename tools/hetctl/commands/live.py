@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from hetctl.options import connect, lacking, shared
-from hetctl.output import emit, now, say, table, task_document
-from hetctl.units import Duration
+from hetctl.output import emit, now, on_terminal, say, table, task_document
+from hetctl.units import Interval
 from libtask.errors import HetError, InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ FIRST_LOOKS = 2
 @click.command("top")
 @click.option(
     "--every",
-    type=Duration(),
+    type=Interval(),
     default="1s",
     show_default=True,
     help="Time between updates.",
@@ -62,6 +62,10 @@ def top_command(
     if once or as_json:
         _print_node(socket, as_json=as_json)
         return
+    if screenshot is None and not on_terminal():
+        raise click.UsageError(
+            "standard output is not a terminal; hetctl top --once prints the state once"
+        )
     try:
         from hetctl.top.app import Top
     except ModuleNotFoundError as error:
@@ -186,7 +190,7 @@ def web_command(
     help="Serve the metrics on this port of 127.0.0.1 until interrupted; 0: any free port.",
 )
 @click.option(
-    "--every", type=Duration(), help="Rewrite the text file at this interval."
+    "--every", type=Interval(), help="Rewrite the text file at this interval."
 )
 @shared
 def metrics_command(
@@ -245,11 +249,19 @@ def print_metrics(registry: CollectorRegistry, *, as_json: bool) -> None:
 
 
 def write_metrics(registry: CollectorRegistry, path: Path, every: float | None) -> None:
-    """Write metrics to a file, once or at an interval."""
+    """Write metrics to a file, once or at an interval.
+
+    Raises:
+        InputError: the file cannot be written.
+
+    """
     from prometheus_client import write_to_textfile
 
     while True:
-        write_to_textfile(str(path), registry)
+        try:
+            write_to_textfile(str(path), registry)
+        except OSError as error:  # it names a temporary file
+            raise InputError(f"{path}: {error.strerror}") from error
         if every is None:
             return
         time.sleep(every)

@@ -19,7 +19,7 @@ from hetctl.waiting import Manner, wait_for
 from libtask.errors import InputError, NotFoundError, TaskFailedError
 from libtask.messages import ENDED, Segment
 from libtask.plaintext import one_line, visible
-from libtask.results import has_pickled, restored, told
+from libtask.results import MARK, has_pickled, restored, told
 from libtask.worker.tasklog import before_running, read_segment
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def wait_command(
 # ------------------------------------------------------------ result
 
 PICKLES = (".pickle", ".pkl")
+NOT_JSON = (InputError, TypeError, ValueError, RecursionError)
+"""Errors for a value that cannot be unpickled here, or has no JSON form."""
 
 
 @click.command("result")
@@ -77,8 +79,8 @@ def result_command(
 ) -> None:
     """Print the result of a completed task, or save it.
 
-    Python objects without a JSON form are stored pickled. Their type and size are
-    printed; --save FILE.pickle writes the object itself.
+    Of Python objects without a JSON form, and of other users' pickled ones, the type and
+    size are printed; --save FILE.pickle writes the object itself.
     """
     with connect(socket) as client:
         ids = selected(client, [selector])
@@ -92,7 +94,7 @@ def result_command(
     if as_json:
         emit(_result_document(info, save))
     elif save is None:
-        encoded = msgspec.json.encode(told(info.result), enc_hook=str)
+        encoded = msgspec.json.encode(_printable(info), enc_hook=str)
         say(visible(msgspec.json.format(encoded).decode()))
     else:
         say(f"{save}: result of task {info.id} written")
@@ -105,7 +107,7 @@ def _result_document(info: TaskInfo, save: Path | None) -> Result:
     return {
         "format": "hetctl/result-1",
         "id": info.id,
-        "result": told(info.result),
+        "result": _printable(info),
         "warnings": info.warnings,
         "saved": None if save is None else str(save),
     }
@@ -121,7 +123,6 @@ def _demand_completed(info: TaskInfo) -> None:
 
 def _save(info: TaskInfo, path: Path) -> None:
     """Write a result in the format that the file's suffix names."""
-    value = info.result
     if path.suffix in PICKLES:
         import cloudpickle  # it includes classes of the task's own file
 
@@ -131,8 +132,31 @@ def _save(info: TaskInfo, path: Path) -> None:
 
         np.save(path, _array(_own(info)))
     else:
-        encoded = msgspec.json.encode(told(value), enc_hook=str)
+        encoded = msgspec.json.encode(_printable(info), enc_hook=str)
         path.write_bytes(msgspec.json.format(encoded) + b"\n")
+
+
+def _printable(info: TaskInfo) -> Any:
+    """Return a result for display; only the user's own pickled values are unpickled."""
+    return _plain(info.result) if _is_own(info) else told(info.result)
+
+
+def _plain(stored: Any) -> Any:
+    """Replace pickled values by their JSON, or by their type and size if they have none."""
+    if isinstance(stored, list):
+        return [_plain(each) for each in stored]
+    if not isinstance(stored, dict):
+        return stored
+    if MARK not in stored:
+        return {key: _plain(each) for key, each in stored.items()}
+    try:
+        return msgspec.Raw(msgspec.json.encode(restored(stored)))
+    except NOT_JSON:
+        return told(stored)
+
+
+def _is_own(info: TaskInfo) -> bool:
+    return info.owner == f"uid:{os.getuid()}"
 
 
 def _own(info: TaskInfo) -> Any:
@@ -144,7 +168,7 @@ def _own(info: TaskInfo) -> Any:
     """
     if not has_pickled(info.result):
         return info.result
-    if info.owner != f"uid:{os.getuid()}":
+    if not _is_own(info):
         raise InputError(f"task {info.id} is {info.owner}'s: only they can unpickle it")
     return restored(info.result)
 

@@ -13,7 +13,7 @@ import click
 
 from hetctl.commands.submit import WORDS, parted, program_specs, scheduled
 from hetctl.options import connect, shared, start_option
-from hetctl.output import emit, say, task_document
+from hetctl.output import OutputError, emit, say, task_document, writing_output
 from hetctl.submission.programs import (
     KINDS,
     Program,
@@ -22,7 +22,7 @@ from hetctl.submission.programs import (
 )
 from hetctl.views.places import emulated_names
 from libtask.commands.standard_input import OfferedInput, can_be_offered
-from libtask.worker.logs import opened, read
+from libtask.worker.logs import opened, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +50,10 @@ SIGNALLED = 128
 """Exit status for a program that a signal ended, minus the signal's number."""
 NOT_ENDED_BY_ITSELF = 125
 """Exit status if the program did not end by itself, the same as that of timeout(1)."""
-
-
+FULL = "they were written faster than read, and the log is full"
+"""Reason why a part of the output is missing."""
+OUTPUT_MISSING = 1
+"""Exit status if the program ended with 0, but a part of its output was not kept."""
 TIMED_OUT = 124
 """Exit status of a program that reached its time limit, the same as that of timeout(1)."""
 NOT_STARTED = (126, 127)
@@ -120,12 +122,16 @@ def _followed(client: Client, specs: list[TaskSpec], *, as_json: bool) -> int:
         (handle,) = client.submit_specs(specs)
         client.follow_progress()
         output = Output(sys.stderr.buffer if as_json else sys.stdout.buffer)
-        _Session(client, handle, output).follow(signals)
-        info = client.show(handle.id)
-        output.show(info)
+        try:
+            _Session(client, handle, output).follow(signals)
+            info = client.show(handle.id)
+            output.show(info)
+        except (BrokenPipeError, OutputError):
+            client.cancel(handle.id, reason="its output could not be written")
+            raise
     if as_json:
         emit(task_document(info, emulated_names(client)))
-    return _exit_status(info)
+    return _exit_status(info) or (OUTPUT_MISSING if output.dropped else 0)
 
 
 def _exit_status(info: TaskInfo) -> int:
@@ -180,9 +186,13 @@ class Output:
     Args:
         target: the stream to copy to.
 
+    Attributes:
+        dropped: number of bytes that the log, which is bounded, no longer had.
+
     """
 
     def __init__(self, target: Any) -> None:
+        self.dropped = 0
         self._target = target
         self._shown: dict[tuple[str, int], int] = {}
         """(log, start of a segment in it) -> bytes already copied."""
@@ -207,17 +217,30 @@ class Output:
         shown = self._shown.get(place, 0)
         if segment.log_end is not None and segment.log_start + shown >= segment.log_end:
             return
-        with contextlib.suppress(OSError):  # a log without output does not exist
-            uid = int(owner.removeprefix("uid:"))
-            with opened(Path(segment.log), uid) as log:
-                data, stop = read(log, segment.log_start + shown, segment.log_end)
-            self._shown[place] = stop - segment.log_start
-            self._write(data)
+        parts, stop = _read(owner, segment, segment.log_start + shown)
+        self._shown[place] = stop - segment.log_start
+        for part in parts:
+            self._write(part)
 
-    def _write(self, data: bytes) -> None:
-        if data:
-            self._target.write(data)
+    def _write(self, part: bytes | int) -> None:
+        if isinstance(part, int):
+            self.dropped += part
+            say(f"hetctl: {part} bytes of output are missing here: {FULL}", err=True)
+            return
+        left = memoryview(part)
+        with writing_output():
+            while left:  # an unbuffered stream may write a part only
+                left = left[self._target.write(left) or 0 :]
             self._target.flush()
+
+
+def _read(owner: str, segment: Segment, start: int) -> tuple[list[bytes | int], int]:
+    """Read the rest of a segment's log from `start`, and return the end of what was read."""
+    try:
+        with opened(Path(segment.log), int(owner.removeprefix("uid:"))) as log:
+            return read_parts(log, start, segment.log_end)
+    except OSError:  # a log without output does not exist
+        return [], start
 
 
 @contextlib.contextmanager

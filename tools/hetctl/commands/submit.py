@@ -33,7 +33,7 @@ from hetctl.submission.programs import (
     variant_of,
 )
 from hetctl.submission.scripts import content_of, is_script, options_in
-from hetctl.submission.variants import filled, indexes, limited, member
+from hetctl.submission.variants import MOST, filled, indexes, limited, member
 from hetctl.units import (
     Beginning,
     ByteSize,
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 
 
 # ------------------------------------------------------------ submit
-
-MOST = 1_000_000
 
 
 def parse_array(text: str) -> tuple[list[int], int]:
@@ -343,7 +341,7 @@ def submit_command(
         raise click.UsageError(f"either the application {app}, or a program after --")
     _explain_missing(app)
     texts = _texts(app, rest, given["settings"])
-    variants = _variants(given["array"])
+    variants = _variants(given)
     name = given["name"] or (_own_name(app) if given["array"] else "")
     tasks = [(each, _task(app, filled(texts, each))) for each in variants]
     conditions(given["after"])
@@ -414,7 +412,7 @@ def _submit_script(ctx: click.Context, app: str, rest: tuple[str, ...]) -> int:
 def _submit_program(program: Program, given: dict[str, Any]) -> int:
     if given["settings"] or given["strip"]:
         raise click.UsageError("--set and --strip are for applications")
-    variants = _variants(given["array"])
+    variants = _variants(given)
     name = given["name"] or (
         f"{program.label}-{secrets.token_hex(3)}" if given["array"] else ""
     )
@@ -462,14 +460,26 @@ def _explain_missing(app: str) -> None:
         if shutil.which(app):
             hint = f"; to run the program: hetctl submit -- {app} ..."
             raise NotFoundError(f"{error}{hint}") from error
-        if "/" in app or Path(app).suffix:
-            raise NotFoundError(f"no file {app}, nor an application") from error
+        if "/" in app or Path(app).suffix or Path(app).is_file():
+            raise _not_a_script(app) from error
         raise
     except InputError as error:
         if app.endswith(".py") and Path(app).is_file():
             hint = f"; to run it as a program: hetctl submit -- python {app}"
             raise InputError(f"{error}{hint}") from error
         raise
+
+
+def _not_a_script(path: str) -> InputError:
+    """Return the error for a path that is neither a script nor an application."""
+    try:
+        with Path(path).open("rb"):
+            text = "does not begin with #! and the interpreter, such as #!/bin/sh"
+    except FileNotFoundError:
+        return NotFoundError(f"no file {path}, nor an application")
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    return InputError(f"{path}: {text}")
 
 
 def finish(client: Client, handles: list[TaskHandle], given: dict[str, Any]) -> int:
@@ -537,9 +547,15 @@ def usage(app: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _variants(array: tuple[list[int], int] | None) -> list[dict[str, Any]]:
+def _variants(given: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the value of `{index}` for each task; without an array, one empty variant."""
-    return [{"index": each} for each in array[0]] if array is not None else [{}]
+    if given["array"] is None:
+        return [{}]
+    listed, _ = given["array"]
+    count = len(listed) * given["count"]
+    if count > MOST:
+        raise click.UsageError(f"--array, --count: {count} tasks; {MOST} are the limit")
+    return [{"index": each} for each in listed]
 
 
 def _own_name(app: str) -> str:

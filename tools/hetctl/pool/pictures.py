@@ -19,7 +19,7 @@ from hetctl.pool.nodes import NODE_HEADINGS, node_row
 from hetctl.pool.shown import HEADINGS, row, tasks_part
 from hetctl.pool.tasks import report_unanswered
 from hetctl.selectors import since_option
-from hetctl.units import Duration
+from hetctl.units import Interval
 from libtask.errors import HetError, InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ optional_tasks = click.argument("selectors", nargs=-1, metavar="[SELECTOR]...")
 @click.command("top")
 @click.option(
     "--every",
-    type=Duration(),
+    type=Interval(),
     default="2s",
     show_default=True,
     help="Time between updates.",
@@ -68,7 +68,7 @@ def top_command(*, every: float, once: bool, config: str | None, as_json: bool) 
                 say(line)
             if not live:
                 return
-            time.sleep(max(every, 0.2))
+            time.sleep(every)
 
 
 def _unfinished(pool: Pool) -> Gathered:
@@ -245,7 +245,7 @@ def trace_command(
     help="Serve the metrics on this port of 127.0.0.1 until interrupted; 0: any free port.",
 )
 @click.option(
-    "--every", type=Duration(), help="Rewrite the text file at this interval."
+    "--every", type=Interval(), help="Rewrite the text file at this interval."
 )
 @pooled
 def metrics_command(

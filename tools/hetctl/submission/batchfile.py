@@ -47,7 +47,7 @@ from hetctl.submission.programs import (
     resources_in,
     unknown_place,
 )
-from hetctl.submission.variants import combinations, filled, member
+from hetctl.submission.variants import MOST, combinations, filled, member
 from hetctl.units import beginning, parse_duration, parse_size
 from libtask.apps import Options, check_job, describe, drafted, resolve
 from libtask.commands.command import Command, label_of
@@ -312,6 +312,10 @@ class BatchFile:
             specs = self._applications(where, entry, options, (variants, results))
         else:
             return []  # _check_keys has reported it
+        count = len(specs) * entry.count
+        if count > MOST:
+            self._mistake(f"{where}.count", f"{count} tasks; {MOST} are the limit")
+            return specs
         return [with_inputs(spec, inputs) for spec in specs for _ in range(entry.count)]
 
     def _applications(

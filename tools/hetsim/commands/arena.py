@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hetsim.arena.generator import Generator
     from hetsim.arena.standing import Explanation, Standing
 
+SUFFIXES = (".png", ".svg", ".pdf")
+"""Suffixes of pictures."""
 POLICIES = "affinity,work-conserving,migration,finish-time"
 
 
@@ -90,7 +92,9 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     help="Write these scenarios into this folder, for `hetsim run`.",
 )
 @click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw a PNG file."
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw a .png, .svg or .pdf file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(  # noqa: PLR0913  one argument an option
@@ -118,6 +122,8 @@ def command(  # noqa: PLR0913  one argument an option
     errors = Errors(noise, correct, strip_variation)
     if explain and errors != Errors():
         raise InputError("--explain: expected times must be right")
+    if plot is not None:
+        _check_plot(plot)
     began = time.perf_counter()
     seeds = range(seed, seed + scenarios)
     contests = hold_all(seeds, parameters, entrants, errors)
@@ -151,6 +157,15 @@ def _entrants(policies: str, settings: tuple[str, ...]) -> list[Entrant]:
             raise InputError(f'--set: expected POLICY.KEY=VALUE, got "{setting}"')
         parameters[policy].update(parse_settings([rest]))
     return [Entrant(name, each) for name, each in parameters.items()]
+
+
+def _check_plot(path: Path) -> None:
+    """Refuse a picture that could not be written after the run."""
+    if path.suffix not in SUFFIXES:
+        expected = ", ".join(SUFFIXES)
+        raise InputError(f"--plot: {path}: expected a name that ends in {expected}")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"--plot: {path}: no such folder")
 
 
 def _save(standings: list[Standing], generator: Generator, folder: Path) -> None:
