@@ -113,7 +113,7 @@ def probe(path: Path) -> None:
         try:
             trial.connect(str(path))
         except OSError as error:
-            if _is_another_file(path):
+            if is_another_file(path):
                 text = f"{path} is not a socket; give the path of a daemon's socket"
             else:
                 text = _reason(path, error)
@@ -142,7 +142,7 @@ def _remedy(path: Path) -> str:
     return f"start one with `hetctl daemon start{place}`"
 
 
-def _is_another_file(path: Path) -> bool:
+def is_another_file(path: Path) -> bool:
     """Return whether there is something at a path that is not a socket."""
     try:
         return not stat.S_ISSOCK(path.stat().st_mode)

@@ -10,6 +10,7 @@ from libtask.endpoint import (
     SYSTEM_SOCKET,
     check_length,
     default_socket,
+    is_another_file,
     probe,
     run_directory,
 )
@@ -25,13 +26,15 @@ def socket_place(socket: Path | None) -> Path:
     """Return the path of the daemon's socket; create its folder if necessary.
 
     Raises:
-        InputError: the path is too long for a socket.
+        InputError: the path is too long for a socket, or that of another file.
         UnicodeEncodeError: it is not UTF-8, as clients have to be told it.
 
     """
     path = (socket or default_socket()).absolute()
     str(path).encode()
     check_length(path)
+    if is_another_file(path):
+        raise InputError(f"{path} is not a socket; give the path of a daemon's socket")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 

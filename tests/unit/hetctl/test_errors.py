@@ -68,6 +68,18 @@ def test_a_mistake_is_one_line_with_a_way_out(
     assert expected in lines[0]
 
 
+def test_a_daemon_is_not_started_in_the_place_of_another_file(tmp_path: Path) -> None:
+    taken = tmp_path / "notes"
+    taken.touch()
+
+    words = ["daemon", "start", "--socket", str(taken)]
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 2
+    assert result.output.startswith(f"hetctl: {taken} is not a socket; give the path")
+    assert list(tmp_path.iterdir()) == [taken]
+
+
 def test_a_file_that_is_no_script_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
