@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -95,6 +96,7 @@ class Pool:
         self._nodes: dict[str, PoolNode] = {}
         self._new: list[PoolTask] = []
         self._open: dict[str, PoolTask] = {}
+        self._unsent: set[str] = set()
         self._carrying: set[asyncio.Task[None]] = set()
         self._thread = LoopThread("hetpool")
         self._engine: ClientEngine = DaskClientEngine(settings, self._timeout)
@@ -219,11 +221,23 @@ class Pool:
     def close(self) -> None:
         """End the connection; jobs go on.
 
-        The end of the program does so with a pool that it leaves open.
+        The end of the program does so with a pool that it leaves open, and reports an error
+        on standard error.
+
+        Raises:
+            PoolUnreachableError: jobs could not be sent within 10 s, as the scheduler was
+                lost: they are not submitted.
+
         """
-        if self._finalizer.alive:
-            self._thread.wait(self._closed())
-            self._finalizer()
+        if not self._finalizer.alive:
+            return
+        unsent = self._thread.wait(self._closed())
+        self._finalizer()
+        if unsent:
+            raise PoolUnreachableError(
+                "the scheduler does not answer; jobs that were not submitted: "
+                f"{len(unsent)}, the first of them {unsent[0][:12]}"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +280,8 @@ class Pool:
         self._open |= {task.id: task for task in tasks}
 
     def _send(self) -> None:
-        tasks = [task for task in self._new if not task.done()]  # cancelled at once
+        tasks = [task for task in self._new if not task.done()]
+        self._leave(task for task in self._new if task.done())  # cancelled at once
         self._new = []
         if tasks:
             self._spawn(self._carried_or_failed(tasks))
@@ -277,6 +292,7 @@ class Pool:
         except Exception as error:  # noqa: BLE001  those who wait get it
             for task in tasks:
                 _fail(task, error)
+            self._leave(tasks)
 
     async def _carried(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
         """Place tasks and start them, also those that the pool keeps until a node can run them.
@@ -285,13 +301,13 @@ class Pool:
         again, and after its return it may wait for the nodes that may have some of them.
         """
         self._open |= {task.id: task for task in tasks}
+        self._unsent |= {task.id for task in tasks if not task.started}
         plan = await self._placed(tasks, planner)
         left = await self._started(tasks, plan)
         pause = FIRST_PAUSE_S
         while left:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-            left = [task for task in left if not task.done()]
             plan = await self._placed(left, planner)
             left = await self._started(left, plan)
         return plan
@@ -310,6 +326,7 @@ class Pool:
         Those are the ones that the plan leaves out, as a node may have them, or all if the
         scheduler was lost after it had made the plan.
         """
+        tasks = await self._wanted(tasks)
         by_id = {task.id: task for task in tasks}
         errands: dict[str, list[PlanEntry]] = {}
         for entry in plan.entries:
@@ -333,7 +350,16 @@ class Pool:
         for one, group in zip(started, groups, strict=True):
             self._spawn(self._followed(one, group))
         there = {entry.job for entry in plan.entries} | plan.waiting.keys()
+        self._unsent -= there
         return [task for task in tasks if task.id not in there]
+
+    async def _wanted(self, tasks: Sequence[PoolTask]) -> list[PoolTask]:
+        """Tell the broker which tasks were cancelled before it had them; return the others."""
+        gone = tuple(task.id for task in tasks if task.done())
+        if gone:
+            self._leave([task for task in tasks if task.done()])
+            await self._patiently("cancel", m.CancelJobs(gone), m.NameList)
+        return [task for task in tasks if not task.done()]
 
     def _errand(self, key: str, node: str, order: int, tasks: list[PoolTask]) -> Errand:
         """Describe an errand; without a node, the broker chooses it later."""
@@ -384,9 +410,14 @@ class Pool:
         else:
             for task, outcome in zip(tasks, outcomes, strict=True):
                 _finish(task, outcome)
+        self._leave(tasks)
+        errand.drop()
+
+    def _leave(self, tasks: Iterable[PoolTask]) -> None:
+        """Keep tasks in mind no longer: they have ended."""
         for task in tasks:
             self._open.pop(task.id, None)
-        errand.drop()
+            self._unsent.discard(task.id)
 
     def _cancelled(self, ids: Sequence[str], reason: str) -> None:
         for job in ids:
@@ -413,14 +444,17 @@ class Pool:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _closed(self) -> None:
+    async def _closed(self) -> list[str]:
+        """Send what is left and end the connection; return the jobs that were not sent."""
         self._send()
         starting = [task for task in self._carrying if task.get_name() == "start"]
         if starting:
             await asyncio.wait(starting, timeout=CLOSE_S)
         await self._engine.close()
+        unsent = list(self._unsent)
         for task in list(self._open.values()):
             _fail(task, PoolUnreachableError("the connection to the pool was closed"))
+        return unsent
 
     def _spawn(self, work: Any) -> None:
         name = "start" if work.__name__ == "_carried_or_failed" else "follow"
@@ -473,8 +507,10 @@ def _fail(task: PoolTask, error: Exception) -> None:
 def _close_all() -> None:
     """Close the pools that the program has left open: their last submits would be lost."""
     for pool in list(_OPEN):
-        with contextlib.suppress(HetError):
+        try:
             pool.close()
+        except HetError as error:
+            sys.stderr.write(f"hetpool: {error}\n")
 
 
 os.register_at_fork(after_in_child=_OPEN.clear)
