@@ -30,8 +30,10 @@ SHORT = {"seconds": {"cpu": 0.2}}
 
 
 @pytest.fixture
-def made(own_pool: Callable[..., PrivatePool]) -> PrivatePool:
-    return own_pool(names=["n1"])
+def made(own_pool: Callable[..., PrivatePool]) -> Iterator[PrivatePool]:
+    made = own_pool(names=["n1"])
+    yield made
+    print(made.logs())  # noqa: T201  pytest shows it if the test failed
 
 
 @pytest.fixture
@@ -54,8 +56,14 @@ def typed(made: PrivatePool, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def waiting(client: Pool) -> list[str]:
-    return [each.id for each in client.tasks() if each.state == "waiting"]
+def waiting(client: Pool, count: int = 1) -> list[str]:
+    """Wait until so many jobs wait in the pool; return them."""
+
+    def look() -> list[str]:
+        ids = [each.id for each in client.tasks() if each.state == "waiting"]
+        return ids if len(ids) == count else []
+
+    return eventually(look, f"{count} jobs that wait", PATIENCE)
 
 
 def executions(made: PrivatePool, job: str) -> list[str]:
@@ -99,7 +107,6 @@ def test_a_task_outlives_the_hetctl_that_waits_for_it(
     made: PrivatePool, client: Pool
 ) -> None:
     submit = typed(made, "submit", "--wait", "--", "true")
-    eventually(lambda: waiting(client), "a job that waits", PATIENCE)
     (job,) = waiting(client)
 
     submit.send_signal(signal.SIGKILL)
@@ -123,6 +130,7 @@ def test_the_newest_task_that_waits_is_the_last(
     made: PrivatePool, client: Pool
 ) -> None:
     ids = [client.batch([client.job("synthetic", SHORT)])[1][0].id for _ in range(4)]
+    waiting(client, 4)
 
     shown, _ = typed(made, "show", "last").communicate(timeout=PATIENCE)
 
@@ -134,7 +142,7 @@ def test_another_client_cancels_a_task_that_waits(
 ) -> None:
     task = client.submit("synthetic", SHORT)
     submit = typed(made, "submit", "--wait", "--", "true")
-    eventually(lambda: len(waiting(client)) == 2, "two jobs that wait", PATIENCE)
+    waiting(client, 2)
 
     cancel = typed(made, "cancel", "all")
     cancel.communicate(timeout=PATIENCE)
@@ -157,7 +165,7 @@ def test_a_job_that_waits_survives_its_scheduler_if_its_client_lives(
     made: PrivatePool, client: Pool
 ) -> None:
     task = client.submit("synthetic", SHORT, id=JOB)
-    eventually(lambda: waiting(client), "a job that waits", PATIENCE)
+    waiting(client)
 
     kill(made.scheduler)
     made.start_scheduler()
@@ -173,7 +181,7 @@ def test_a_job_that_waited_runs_once_although_its_scheduler_is_lost(
 ) -> None:
     parameters: dict[str, Any] = {"seconds": {"cpu": 5.0}, "strips": 100}
     task = client.submit("synthetic", parameters, id=JOB)
-    eventually(lambda: waiting(client), "a job that waits", PATIENCE)
+    waiting(client)
     client.resume("n1")
     eventually(lambda: executions(made, JOB) == ["running"], "its start", PATIENCE)
 

@@ -61,7 +61,7 @@ class WaitingJobs:
         self._next = -math.inf
 
     def require_room(self, count: int) -> None:
-        """Check whether so many further jobs may wait.
+        """Check whether this many further jobs may wait.
 
         Raises:
             NotAllowedError: too many wait already.
@@ -139,12 +139,14 @@ class WaitingJobs:
                 self._ledger.set_waiting_aside(key)
 
     def statuses(self, ids: Sequence[str]) -> list[JobStatus]:
-        """List those that wait; if ids are given, those of them that wait or were cancelled."""
+        """List those that wait, and of the named ones also those that were cancelled.
+
+        One that its client has not started is not listed: it may never be.
+        """
         waiting, cancelled = self._ledger.waiting, self._ledger.cancelled
-        if not ids:
-            return [each.status for each in waiting.values()]
-        return [
-            waiting[job].status if job in waiting else cancelled[job]
-            for job in ids
-            if job in waiting or job in cancelled
+        found = [
+            waiting[job].status
+            for job in ids or waiting
+            if job in waiting and self._engine.knows(job)
         ]
+        return found + [cancelled[job] for job in ids if job in cancelled]
