@@ -15,6 +15,7 @@ from hetpool.errors import PoolUnreachableError
 from hetpool.jobs import PlanEntry, PoolJob, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.outcomes import completed
+from hetpool.seam import EngineGoneError
 from unit.hetpool.fake_engine import a_node
 
 if TYPE_CHECKING:
@@ -37,6 +38,20 @@ class EndedErrand:
         """Keep nothing."""
 
 
+class CutErrand:
+    """An errand whose connection is closed before it ends."""
+
+    def __init__(self, closing: asyncio.Event) -> None:
+        self._closing = closing
+
+    async def outcome(self) -> bytes:
+        await self._closing.wait()
+        raise EngineGoneError("closed")
+
+    def drop(self) -> None:
+        """Keep nothing."""
+
+
 class ScriptedEngine:
     """Places every job on n1, or nowhere if that is `full`, as soon as it is `answering`.
 
@@ -46,6 +61,8 @@ class ScriptedEngine:
     def __init__(self, losses: int) -> None:
         self.losses = losses
         self.full = False
+        self.closing: asyncio.Event | None = None
+        """If it is given, errands end only when the connection does."""
         self.answering = threading.Event()
         self.answering.set()
         self.asked = threading.Event()
@@ -81,9 +98,14 @@ class ScriptedEngine:
             self.losses -= 1
             raise PoolUnreachableError("the connection was lost")
         self.started += errands
+        if self.closing is not None:
+            return [CutErrand(self.closing) for _ in errands]
         return [EndedErrand(each) for each in errands]
 
     async def close(self) -> None:
+        if self.closing is not None:
+            self.closing.set()
+            await asyncio.sleep(0.05)  # those who wait for errands look first
         self.closed.set()
 
 
@@ -173,3 +195,17 @@ def test_close_names_the_jobs_that_it_could_not_send(
 
     assert isinstance(task.ended.exception(), PoolUnreachableError)
     pool.close()
+
+
+def test_close_leaves_jobs_alone_that_are_not_done(
+    pool_of: Callable[[ScriptedEngine], Pool],
+) -> None:
+    engine = ScriptedEngine(losses=0)
+    engine.closing = asyncio.Event()
+    with pool_of(engine) as pool:
+        task = pool.submit("synthetic", {"seconds": {"cpu": 1.0}}, id=f"{7:032x}")
+
+    assert isinstance(task.ended.exception(), PoolUnreachableError)
+    assert [each.key for each in engine.started] == [task.id]
+    assert engine.placed == [1]
+    assert engine.cancelled == []

@@ -355,10 +355,11 @@ class Pool:
 
     async def _wanted(self, tasks: Sequence[PoolTask]) -> list[PoolTask]:
         """Tell the broker which tasks were cancelled before it had them; return the others."""
-        gone = tuple(task.id for task in tasks if task.done())
+        gone = [task for task in tasks if task.done()]
         if gone:
-            self._leave([task for task in tasks if task.done()])
-            await self._patiently("cancel", m.CancelJobs(gone), m.NameList)
+            self._leave(gone)
+            ids = tuple(task.id for task in gone if _was_cancelled(task))
+            await self._patiently("cancel", m.CancelJobs(ids), m.NameList)
         return [task for task in tasks if not task.done()]
 
     def _errand(self, key: str, node: str, order: int, tasks: list[PoolTask]) -> Errand:
@@ -450,10 +451,12 @@ class Pool:
         starting = [task for task in self._carrying if task.get_name() == "start"]
         if starting:
             await asyncio.wait(starting, timeout=CLOSE_S)
+        for task in list(self._carrying):
+            task.cancel()  # the end of the connection is no loss of the scheduler to them
         await self._engine.close()
         unsent = list(self._unsent)
-        for task in list(self._open.values()):
-            _fail(task, PoolUnreachableError("the connection to the pool was closed"))
+        for left in list(self._open.values()):
+            _fail(left, PoolUnreachableError("the connection to the pool was closed"))
         return unsent
 
     def _spawn(self, work: Any) -> None:
@@ -487,6 +490,11 @@ async def _outcomes(errand: StartedErrand, count: int) -> tuple[JobOutcome, ...]
         return decode(tuple[JobOutcome, ...], await errand.outcome())
     except ErrandCancelledError as error:
         return (JobOutcome("cancelled", text=str(error)),) * count
+
+
+def _was_cancelled(task: PoolTask) -> bool:
+    """Return whether a task that has ended was cancelled here."""
+    return task.ended.exception() is None and task.ended.result().state == "cancelled"
 
 
 def _finish(task: PoolTask, outcome: JobOutcome) -> None:
