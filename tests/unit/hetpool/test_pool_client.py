@@ -16,6 +16,7 @@ from hetpool.jobs import PlanEntry, PoolJob, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.outcomes import completed
 from hetpool.seam import EngineGoneError
+from libtask.errors import InputError
 from unit.hetpool.fake_engine import a_node
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class ScriptedEngine:
     def __init__(self, losses: int) -> None:
         self.losses = losses
         self.full = False
+        self.refuses = False
         self.closing: asyncio.Event | None = None
         """If it is given, errands end only when the connection does."""
         self.answering = threading.Event()
@@ -82,6 +84,8 @@ class ScriptedEngine:
         if name == "cancel":
             self.cancelled += decode(m.CancelJobs, message).ids
             return encode(m.NameList(tuple(self.cancelled)))
+        if self.refuses:
+            raise InputError("no planner of that name")
         jobs = decode(m.PlaceJobs, message).jobs
         self.placed.append(len(jobs))
         self.asked.set()
@@ -209,3 +213,14 @@ def test_close_leaves_jobs_alone_that_are_not_done(
     assert [each.key for each in engine.started] == [task.id]
     assert engine.placed == [1]
     assert engine.cancelled == []
+
+
+def test_close_says_nothing_of_a_batch_that_was_refused(
+    pool_of: Callable[[ScriptedEngine], Pool],
+) -> None:
+    engine = ScriptedEngine(losses=0)
+    engine.refuses = True
+    with pool_of(engine) as pool:
+        job = pool.job("synthetic", {"seconds": {"cpu": 1.0}}, id=f"{7:032x}")
+        with pytest.raises(InputError, match="no planner"):
+            pool.batch([job], planner="best")

@@ -292,7 +292,6 @@ class Pool:
         except Exception as error:  # noqa: BLE001  those who wait get it
             for task in tasks:
                 _fail(task, error)
-            self._leave(tasks)
 
     async def _carried(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
         """Place tasks and start them, also those that the pool keeps until a node can run them.
@@ -302,6 +301,13 @@ class Pool:
         """
         self._open |= {task.id: task for task in tasks}
         self._unsent |= {task.id for task in tasks if not task.started}
+        try:
+            return await self._sent(tasks, planner)
+        except Exception:
+            self._leave(tasks)
+            raise
+
+    async def _sent(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
         plan = await self._placed(tasks, planner)
         left = await self._started(tasks, plan)
         pause = FIRST_PAUSE_S
