@@ -458,7 +458,7 @@ class Pool:
         if starting:
             await asyncio.wait(starting, timeout=CLOSE_S)
         for task in list(self._carrying):
-            task.cancel()  # the end of the connection is no loss of the scheduler to them
+            task.cancel()  # else it would take the end of the connection for a lost scheduler
         await self._engine.close()
         unsent = list(self._unsent)
         for left in list(self._open.values()):
