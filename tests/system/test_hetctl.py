@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
+from hetapps.synthetic import Synthetic
 from system.private_daemon import PATIENCE, PrivateDaemon, eventually
 
 if TYPE_CHECKING:
@@ -254,3 +255,33 @@ def test_drain_and_resume(hetctl: Terminal) -> None:
     hetctl("resume", "gpu0")
     states = {each["name"]: each["state"] for each in hetctl.json("devices")["devices"]}
     assert states["gpu0"] == "up"
+
+
+def test_drain_and_resume_take_several_resources(hetctl: Terminal) -> None:
+    refused = hetctl.completed("drain", "gpu0", "gpu7", "fpga0")
+    assert (refused.returncode, refused.stdout) == (4, "gpu0 is draining\n")
+    assert "gpu7" in refused.stderr
+
+    drained = hetctl.json("drain", "gpu0", "fpga0")
+    assert (drained["name"], drained["names"]) == ("gpu0", ["gpu0", "fpga0"])
+    states = {line.split()[0]: line for line in hetctl("devices").splitlines()}
+    assert "drained" in states["gpu0"]
+    assert "drained" in states["fpga0"]
+    assert "drained" not in states["cpu"]
+
+    assert hetctl("resume", "gpu0", "fpga0") == "gpu0 is up\nfpga0 is up\n"
+
+
+def test_a_drained_resource_with_a_task_is_draining(
+    hetctl: Terminal, daemon: PrivateDaemon
+) -> None:
+    task = daemon.client.submit(Synthetic({"gpu": 600.0}, 1))  # it has no checkpoint
+    daemon.await_state(task.id, "running")
+    hetctl("drain", "gpu0")
+    (line,) = (
+        each for each in hetctl("devices").splitlines() if each.startswith("gpu0 ")
+    )
+    assert "draining" in line
+
+    hetctl("resume", "gpu0")
+    task.cancel()

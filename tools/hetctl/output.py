@@ -94,6 +94,7 @@ STYLES = {
     "dropped": "magenta",
     "lost": "bold red",
     "draining": "yellow",
+    "drained": "yellow",
 }
 """Colours on a terminal, by the cell's text."""
 

@@ -19,6 +19,8 @@ from libtask.errors import InputError
 from libtask.task import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hetctl.documents.node import DevicePart, Devices
     from libtask.client.client import Client
     from libtask.messages import DeviceInfo
@@ -179,12 +181,19 @@ def _row(device: DeviceInfo) -> tuple[str, ...]:
         device.spec.kind,
         device.spec.device or device.spec.driver,
         str(device.slots),
-        device.state,
+        _state_of(device),
         ",".join(str(task) for task in device.running) or "-",
         str(device.queued),
         f"{device.idle_watts:.0f}-{device.busy_watts:.0f}",
         "-" if bandwidth is None else f"{bandwidth / 1e9:.1f} GB/s",
     )
+
+
+def _state_of(device: DeviceInfo) -> str:
+    """Return the state of a resource; one that no task has any longer is drained."""
+    if device.state == "draining" and not device.running:
+        return "drained"
+    return device.state
 
 
 def _write(path: Path, devices: list[DeviceInfo], *, force: bool) -> None:
@@ -212,34 +221,59 @@ def _resource(device: DeviceInfo) -> dict[str, Any]:
 # ------------------------------------------------------------ drain, resume
 
 
-@click.command("drain")
-@click.argument("resource", shell_complete=resources)
-@shared
-def drain_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
-    """Keep a resource free of tasks; running ones leave at their next checkpoint.
+named_resources = click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="RESOURCE...",
+    shell_complete=resources,
+)
 
-    The resource stays drained, also after a restart of the daemon, until `hetctl resume`.
+
+@click.command("drain")
+@named_resources
+@shared
+def drain_command(
+    *, names: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Keep resources free of tasks; running ones leave at their next checkpoint.
+
+    The resources stay drained, also after a restart of the daemon, until `hetctl resume`.
     """
     with connect(socket) as client:
-        client.drain(resource)
-    _report_resource(resource, "draining", as_json=as_json)
+        _change(names, client.drain, "draining", as_json=as_json)
 
 
 @click.command("resume")
-@click.argument("resource", shell_complete=resources)
+@named_resources
 @shared
-def resume_command(*, resource: str, socket: Path | None, as_json: bool) -> None:
-    """Return a drained resource to the scheduler.
+def resume_command(
+    *, names: tuple[str, ...], socket: Path | None, as_json: bool
+) -> None:
+    """Return drained resources to the scheduler.
 
     A resource that is missing at the moment takes tasks when it is back.
     """
     with connect(socket) as client:
-        client.resume(resource)
-    _report_resource(resource, "up", as_json=as_json)
+        _change(names, client.resume, "up", as_json=as_json)
 
 
-def _report_resource(resource: str, state: str, *, as_json: bool) -> None:
-    if as_json:
-        emit({"format": "hetctl/resource-1", "name": resource, "state": state})
-    else:
-        say(f"{resource} is {state}")
+def _change(
+    names: tuple[str, ...],
+    change: Callable[[str], None],
+    state: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Change resources in their order and report each; stop at the first that is refused."""
+    done: list[str] = []
+    try:
+        for name in names:
+            change(name)
+            done.append(name)
+            if not as_json:
+                say(f"{name} is {state}")
+    finally:
+        if as_json and done:
+            document = {"format": "hetctl/resource-1", "name": done[0], "state": state}
+            emit(document | {"names": done})

@@ -116,10 +116,11 @@ class NodeLoad(TypedDict):
 
 
 class ResourceState(TypedDict):
-    """The new state of a resource: `drain`, `resume`."""
+    """The new state of resources: `drain`, `resume`."""
 
     format: Literal["hetctl/resource-1"]
-    name: str
+    name: Annotated[str, Meta(description="the first of them")]
+    names: Annotated[list[str], Meta(description="all of them")]
     state: Literal["up", "draining"]
 
 
