@@ -12,6 +12,7 @@ the requested ones come back.
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from libtask.errors import InputError
 from libtask.inputs import TaskReference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
     from libtask.client.handles import TaskHandle
@@ -74,7 +75,7 @@ def get(
     Raises:
         InputError: the graph has a cycle, or lacks a key.
         TaskFailedError: a node raised an error; the others are cancelled.
-        CancelledError: a node was cancelled, as one that it needs failed.
+        CancelledError: a node was cancelled by somebody.
 
     """
     with ExitStack() as stack:
@@ -83,6 +84,9 @@ def get(
         handles = submit(client, _mapping(dsk), list(_flat(keys)))
         try:
             return _collected(keys, handles)
+        except CancelledError:
+            _raise_first_failure(handles.values())
+            raise
         finally:
             left = [each.id for each in set(handles.values()) if not each.done()]
             if left:
@@ -125,6 +129,13 @@ def _collected(keys: Any, handles: Mapping[Any, TaskHandle]) -> Any:
     if isinstance(keys, list):
         return tuple(_collected(each, handles) for each in keys)
     return handles[keys].result()
+
+
+def _raise_first_failure(handles: Iterable[TaskHandle]) -> None:
+    """Raise the error of the node that failed: those that need it were cancelled for it."""
+    for handle in handles:
+        if handle.done() and handle.state == "failed":
+            handle.result()
 
 
 # ---------------------------------------------------------------- order

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from libtask import messages as m
 from libtask.client.asynchronous import AsyncClient
 from libtask.client.client import Selection
+from libtask.errors import DaemonUnreachableError
 from system import traced
 from system.private_daemon import PATIENCE, eventually
 
@@ -68,6 +74,46 @@ def test_a_client_that_closes_leaves_its_tasks(
     task.open_gate()
 
     assert daemon.client.handle(task.id).result(PATIENCE)["sum"] == sum(range(20))
+
+
+def test_who_waits_is_told_that_the_client_was_closed(daemon: PrivateDaemon) -> None:
+    client = daemon.connect()
+    held = client.submit("synthetic", {"seconds": {"cpu": 0.001}}, hold=True)
+    waits = ThreadPoolExecutor(1).submit(held.wait)
+
+    client.close()
+
+    with pytest.raises(DaemonUnreachableError, match="the client was closed"):
+        waits.result(PATIENCE)
+    daemon.client.cancel(held.id)
+
+
+FORKS = """
+import os, sys
+from pathlib import Path
+from libtask import Client
+
+client = Client(Path(sys.argv[1]))
+print(client.submit(abs, -1).result(60), flush=True)
+for use in (lambda: None, client.close, lambda: print(client.submit(abs, -2).result(60))):
+    child = os.fork()
+    if child == 0:
+        use()
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+print(client.submit(abs, -3).result(60))
+"""
+
+
+def test_a_forked_process_has_no_part_in_the_connection(daemon: PrivateDaemon) -> None:
+    words = [sys.executable, "-c", FORKS, str(daemon.socket)]
+
+    ended = subprocess.run(
+        words, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.split() == ["1", "7", "7", "2", "7", "3"]
 
 
 def test_large_parameters_and_results_travel(trace: Submit) -> None:

@@ -35,7 +35,7 @@ from libtask.client.origins import EVERYTHING, OriginFiles
 from libtask.client.session import Session
 from libtask.client.subscription import ResourceChanges, TaskChanges, watch_of
 from libtask.endpoint import default_socket, launcher_folder
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import DaemonUnreachableError, InputError, NotFoundError
 from libtask.messages import (
     MAX_FRAME,
     MAX_TASKS,
@@ -593,8 +593,9 @@ class Client(ControlRequests):
         return TaskExecutor(self, kind, max_workers)
 
     def close(self) -> None:
-        """End the session; tasks continue."""
+        """End the session; tasks continue, but who waits for one here gets an error."""
         self._finalizer()
+        self._registry.gone(DaemonUnreachableError("the client was closed"))
 
     def __enter__(self) -> Self:
         return self

@@ -88,6 +88,8 @@ class Connection:
         self._pending: dict[int, tuple[Future[Any], Then | None]] = {}
         self._lock = threading.Lock()
         """Held by who uses the socket, and never while anything waits."""
+        self._process = os.getpid()
+        """The thread and the use of the socket are this process's, not those of its children."""
         self._closing = False
         self._dead = False
         self._greeted = False
@@ -156,7 +158,12 @@ class Connection:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Close the socket and end the thread; pending requests fail."""
+        """Close the socket and end the thread; pending requests fail.
+
+        In a child of the process that opened it, there is nothing to end.
+        """
+        if os.getpid() != self._process:
+            return
         self._closing = True
         with self._lock:
             if not self._dead:
@@ -197,6 +204,8 @@ class Connection:
         return dealer
 
     def _send(self, frame: bytes) -> None:
+        if os.getpid() != self._process:
+            raise self._lost()
         with self._lock:
             if self._dead:
                 raise self._lost()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +79,6 @@ class Sending:
 
 
 ONCE = Sending()
-_DEFAULTS = {each.name: each.default for each in dataclasses.fields(Options)}
 
 
 def sending_of(options: SubmitFields) -> Sending:
@@ -102,7 +100,9 @@ def sending_of(options: SubmitFields) -> Sending:
 def _variables(env: Any) -> dict[str, str]:
     named = env if isinstance(env, Mapping) else converted("option env", env, dict)
     return {
-        name: converted(f"option env: {name}", value, str)
+        converted("option env: a name", name, str): converted(
+            f"option env: {name}", value, str
+        )
         for name, value in named.items()
     }
 
@@ -118,7 +118,11 @@ def options_of(fields: OptionFields, job: str) -> Options:
         InputError: an option is unknown, or its value is invalid.
 
     """
-    values = {name: _checked(name, value) for name, value in fields.items()}
+    values = {
+        name: _checked(name, value)
+        for name, value in fields.items()
+        if value is not None or name not in OptionFields.__annotations__
+    }
     values["job"] = check_job(values.get("job") or job)
     return Options(**values)
 
@@ -131,23 +135,46 @@ def _checked(name: str, value: Any) -> Any:
             f"no option {name!r}{suggestion(name, every)};"
             f" a submission knows {', '.join(every)}"
         )
-    if value is None and _DEFAULTS[name] is None:
-        return None
     found = converted(f"option {name}", _plain(name, value), _kinds()[name])
+    if isinstance(found, str):
+        _demand_text(name, found)
     return tuple(found) if isinstance(found, list) else found
+
+
+def _demand_text(name: str, value: str) -> None:
+    """Refuse what has no code in UTF-8, such as the name of a file may be (PEP 383)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"option {name}: expected text in UTF-8, got {value!r}"
+        ) from error
 
 
 def _plain(name: str, value: Any) -> Any:
     """Return an option's value in the form in which a `TaskSpec` has it."""
+    value = _scalar(value)
     if name == "begin" and isinstance(value, datetime):
         return value.timestamp()
     if name == "cwd" and isinstance(value, Path):
         return str(value)
     if name == "cores" and value == "all":
         return ALL_CORES
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return list(value)
+    return _parts(value)
+
+
+def _parts(value: Any) -> Any:
+    """Return a map or a list in the form of JSON, and anything else as it is."""
+    if isinstance(value, Mapping):
+        return {key: _scalar(each) for key, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [_scalar(each) for each in value]
     return value
+
+
+def _scalar(value: Any) -> Any:
+    """Return the Python value of a NumPy scalar, which msgspec does not know; else the value."""
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 @functools.cache

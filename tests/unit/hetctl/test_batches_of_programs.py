@@ -161,6 +161,9 @@ def test_all_mistakes_are_told_at_once(daemon: FakeDaemon, tmp_path: Path) -> No
         [[task]]
         command = [""]
         on = ["fpga"]
+        [[task]]
+        command = ["true"]
+        env = { "A=B" = "1" }
     """)
 
     lines = complaint("batch", str(path)).splitlines()
@@ -172,12 +175,13 @@ def test_all_mistakes_are_told_at_once(daemon: FakeDaemon, tmp_path: Path) -> No
         "task[3].params: only an application has it",
         "task[4].app: missing; for a program: command",
         "task[5].env: expected str, got int: {'A': 1}",
-        "task[6]: --env: expected KEY=VALUE, got '=1'",
+        "task[6]: env: '' is not the name of a variable",
         "task[7]: x-{task}: file names may contain",
         "task[8].inputs: a program has no parameter that takes a result",
         "task[9].output: only a program has it",
         "task[10].on: no resource of kind fpga",
         "task[10].command: a command needs a program",
+        "task[11]: env: 'A=B' is not the name of a variable",
     )
     told = "\n".join(lines)
     assert [text for text in expected if text not in told] == []

@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from hetctl.__main__ import main
 from hetctl.output import iso
 from libtask.messages import Amend, Control, Done, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
@@ -103,6 +105,22 @@ def test_a_pickled_result_is_printed_as_json_where_it_has_such_a_form(
     assert json.loads(text("result", "1")) == [expected, 3]
     assert document("result", "1")["result"] == [expected, 3]
     assert json.loads(saved.read_text()) == [expected, 3]
+
+
+@pytest.mark.parametrize("value", [None, {1, 2}, {"a": [1, "b", None]}])
+def test_only_an_array_of_numbers_or_texts_is_saved_as_one(
+    daemon: FakeDaemon, tmp_path: Path, value: object
+) -> None:
+    stored = {"pickled": type(value).__name__, "data": pickle.dumps(value)}
+    known = {"state": "completed", "owner": f"uid:{os.getuid()}"}
+    daemon.tasks[1] = a_task(1, result=stored, **known)
+    saved = tmp_path / "result.npy"
+
+    refused = CliRunner().invoke(main, ["result", "1", "--save", str(saved)])
+
+    assert refused.exit_code == 2
+    assert "not an array of numbers or texts; --save FILE.pickle" in refused.output
+    assert not saved.exists()
 
 
 def test_another_users_result_is_not_unpickled(daemon: FakeDaemon) -> None:

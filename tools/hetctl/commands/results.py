@@ -189,9 +189,13 @@ def _array(value: Any) -> Any:
             raise InputError(text)
         value = found[0]
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise InputError(f"the result is not an array: {error}") from error
+    if array.dtype.hasobject:
+        text = "the result is not an array of numbers or texts"
+        raise InputError(f"{text}; --save FILE.pickle writes any object")
+    return array
 
 
 # ------------------------------------------------------------ logs

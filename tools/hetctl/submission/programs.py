@@ -276,6 +276,11 @@ class Environments:
         """
         key = frozenset(own.items())
         if key not in self._kept:
+            for name in own:
+                if not name or "=" in name:
+                    raise click.UsageError(
+                        f"env: {name!r} is not the name of a variable"
+                    )
             pairs = tuple(f"{name}={value}" for name, value in own.items())
             variables = (*self._variables, *pairs)
             content = environment(

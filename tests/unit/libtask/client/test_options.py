@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from libtask.client.options import OptionFields
 from libtask.documents import ALL_CORES
 from libtask.errors import InputError
 from libtask.messages import Estimate, Submit
@@ -43,6 +45,9 @@ APP = ("synthetic", {"seconds": {"cpu": 0.01}})
         ({"export": ["PATH"]}, "option export: expected str, got ['PATH']"),
         ({"env": {"W": 3}}, "option env: W: expected str, got 3"),
         ({"env": "W=3"}, "option env: expected dict, got 'W=3'"),
+        ({"env": {1: "W"}}, "option env: a name: expected str, got 1"),
+        ({"cwd": b"/tmp"}, "option cwd: expected str, got b'/tmp'"),
+        ({"name": "caf\udce9"}, "option name: expected text in UTF-8, got"),
         ({"bogus": 1}, "no option 'bogus'; a submission knows after, after_any, "),
         ({"retrys": 1}, "no option 'retrys' (did you mean retries?); a submission"),
     ],
@@ -76,3 +81,30 @@ def test_options_may_have_the_usual_types_of_their_values(
     assert (sent.after, sent.resources, sent.seconds) == ([1, 2], ["cpu"], {"cpu": 2.0})
     assert (sent.cores, sent.retries, sent.time_limit_s) == (ALL_CORES, 0, 5.0)
     assert sent.cwd == "/data"
+
+
+def test_options_may_be_numpys(client: Client, daemon: FakeDaemon) -> None:
+    options: dict[str, Any] = {
+        "priority": np.int64(3),
+        "time_limit_s": np.float32(2.0),
+        "name": np.str_("a"),
+        "resources": np.array(["cpu"]),
+        "seconds": {"cpu": np.float64(2.0)},
+    }
+    client.submit(*APP, **options)
+
+    (sent,) = daemon.requests(Submit)[0].tasks
+    assert (sent.priority, sent.time_limit_s, sent.name) == (3, 2.0, "a")
+    assert (sent.resources, sent.seconds) == (["cpu"], {"cpu": 2.0})
+
+
+def test_an_option_that_is_none_is_not_given(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    names: dict[str, Any] = dict.fromkeys(OptionFields.__annotations__)
+
+    client.submit(*APP)
+    client.submit(*APP, **names)
+
+    (first,), (second,) = (each.tasks for each in daemon.requests(Submit))
+    assert first == second
