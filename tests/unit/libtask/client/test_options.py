@@ -47,7 +47,7 @@ APP = ("synthetic", {"seconds": {"cpu": 0.01}})
         ({"env": "W=3"}, "option env: expected dict, got 'W=3'"),
         ({"env": {1: "W"}}, "option env: a name: expected str, got 1"),
         ({"cwd": b"/tmp"}, "option cwd: expected str, got b'/tmp'"),
-        ({"name": "caf\udce9"}, "option name: expected text in UTF-8, got"),
+        ({"name": "x\udce9"}, "option name: expected text in UTF-8, got"),
         ({"bogus": 1}, "no option 'bogus'; a submission knows after, after_any, "),
         ({"retrys": 1}, "no option 'retrys' (did you mean retries?); a submission"),
     ],
