@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import xml.etree.ElementTree as ET
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,11 +33,12 @@ def test_map_gives_results_in_order(daemon: PrivateDaemon) -> None:
 
 
 def test_a_failure_ends_the_map_and_the_rest(daemon: PrivateDaemon) -> None:
-    def make(number: int) -> Synthetic:
-        return Synthetic(LONG, 600) if number else Synthetic(QUICK, 2, fail_at=0)
+    def call(number: int) -> None:
+        time.sleep(600 if number else 0)
+        raise ValueError("no luck")
 
-    with pytest.raises(TaskFailedError, match="failed"):
-        list(daemon.client.map(make, range(3)))
+    with pytest.raises(TaskFailedError, match="failed: ValueError: no luck"):
+        list(daemon.client.map(call, range(3)))
 
     newest = [info.id for info in daemon.client.tasks()[:2]]
     for task in newest:
@@ -45,7 +47,7 @@ def test_a_failure_ends_the_map_and_the_rest(daemon: PrivateDaemon) -> None:
 
 def test_a_map_out_of_time_raises(daemon: PrivateDaemon) -> None:
     with pytest.raises(TimeoutError):
-        list(daemon.client.map(lambda _: Synthetic(LONG, 600), [0], timeout=0.1))
+        list(daemon.client.map(Synthetic, [LONG], [600], timeout=0.1))
 
 
 def test_tasks_as_they_end(daemon: PrivateDaemon) -> None:
