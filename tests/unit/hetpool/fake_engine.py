@@ -128,9 +128,6 @@ class FakeEngine:
     def take_back(self, key: str) -> None:
         self.calls.append(("take_back", key, ""))
 
-    def cancel(self, key: str, reason: str) -> None:
-        self.calls.append(("cancel", key, reason))
-
     def knows(self, key: str) -> bool:
         return key in self.known
 
@@ -160,7 +157,6 @@ class FakePool:
         """Place jobs; return their nodes."""
         plan = await self.ask("place", m.PlaceJobs(jobs, **fields), PoolPlan)
         self.engine.known |= {entry.errand for entry in plan.entries}
-        self.engine.known |= plan.waiting.keys()
         return {entry.job: entry.node for entry in plan.entries}
 
     async def claim(

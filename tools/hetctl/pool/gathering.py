@@ -203,10 +203,9 @@ def _views(
     return sorted(found.values(), key=_age, reverse=True)
 
 
-def _age(view: TaskView) -> tuple[float, int, str]:
+def _age(view: TaskView) -> tuple[float, str]:
     """Order by submission; tasks that no hetd has are the newest."""
-    submitted = view.submitted if view.submitted is not None else float("inf")
-    return (submitted, view.status.order if view.status is not None else 0, view.job)
+    return (view.submitted if view.submitted is not None else float("inf"), view.job)
 
 
 def _ask_all(
