@@ -124,8 +124,9 @@ def test_the_same_id_is_the_same_job(pool: Pool, shared_pool: PrivatePool) -> No
 
 
 def test_as_completed_yields_the_quick_one_first(pool: Pool) -> None:
-    slow = pool.submit("synthetic", waiting(6.0))
-    quick = pool.submit("synthetic", {"seconds": {"gpu": 0.1}})
+    # each on a node of its own: what else is planned must not matter
+    slow = pool.submit("synthetic", {"seconds": {"cpu": 6.0}}, nodes=["n1"])
+    quick = pool.submit("synthetic", {"seconds": {"gpu": 0.1}}, nodes=["n2"])
 
     assert [each.id for each in as_completed([slow, quick], PATIENCE)] == [
         quick.id,
