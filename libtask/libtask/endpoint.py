@@ -113,10 +113,7 @@ def probe(path: Path) -> None:
         try:
             trial.connect(str(path))
         except OSError as error:
-            if is_another_file(path):
-                text = f"{path} is not a socket; give the path of a daemon's socket"
-            else:
-                text = _reason(path, error)
+            text = not_a_socket(path) or _reason(path, error)
             raise DaemonUnreachableError(text) from error
 
 
@@ -142,12 +139,14 @@ def _remedy(path: Path) -> str:
     return f"start one with `hetctl daemon start{place}`"
 
 
-def is_another_file(path: Path) -> bool:
-    """Return whether there is something at a path that is not a socket."""
+def not_a_socket(path: Path) -> str:
+    """Return what is wrong with a path at which there is another file; empty: nothing."""
     try:
-        return not stat.S_ISSOCK(path.stat().st_mode)
+        if stat.S_ISSOCK(path.stat().st_mode):
+            return ""
     except OSError:
-        return False
+        return ""
+    return f"{path} is not a socket; give the path of a daemon's socket"
 
 
 def _reason(path: Path, error: OSError) -> str:

@@ -10,7 +10,7 @@ from libtask.endpoint import (
     SYSTEM_SOCKET,
     check_length,
     default_socket,
-    is_another_file,
+    not_a_socket,
     probe,
     run_directory,
 )
@@ -33,8 +33,8 @@ def socket_place(socket: Path | None) -> Path:
     path = (socket or default_socket()).absolute()
     str(path).encode()
     check_length(path)
-    if is_another_file(path):
-        raise InputError(f"{path} is not a socket; give the path of a daemon's socket")
+    if other := not_a_socket(path):
+        raise InputError(other)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 

@@ -88,6 +88,8 @@ def sending_of(options: SubmitFields) -> Sending:
         InputError: one of them is invalid, or the key is too long.
 
     """
+    if not options.keys() & {"key", "export", "env"}:
+        return ONCE  # of most submissions
     key: str = converted("option key", options.pop("key", ""), str)
     if len(key) > LONGEST_KEY - PART_OF_KEY:
         raise InputError(

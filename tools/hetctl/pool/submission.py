@@ -433,8 +433,8 @@ def _submit(
     """
     plan, tasks = pool.batch(jobs, planner=planner)
     waits = given["waiting"] or given["timeout"] is not None
-    left = [] if waits else _cancel_unplaced(tasks, plan)
-    tasks = [task for task in tasks if task not in left]
+    left = set() if waits else _cancel_unplaced(pool, tasks, plan)
+    tasks = [task for task in tasks if task.id not in left]
     names = [task.id for task in tasks]
     if not given["as_json"]:
         _report(tasks, plan)
@@ -454,12 +454,11 @@ def _submit(
     return wait_for(*wait, as_json=given["as_json"], own=tasks)
 
 
-def _cancel_unplaced(tasks: list[PoolTask], plan: PoolPlan) -> list[PoolTask]:
-    """Cancel the tasks without a node, which only this program has; return them."""
-    placed = {entry.job for entry in plan.entries}
-    left = [task for task in tasks if task.id not in placed]
-    for task in left:
-        task.cancel()
+def _cancel_unplaced(pool: Pool, tasks: list[PoolTask], plan: PoolPlan) -> set[str]:
+    """Cancel the jobs without a node, which only this program has; return their ids."""
+    left = {task.id for task in tasks} - {entry.job for entry in plan.entries}
+    if left:
+        pool.cancel(*left)
     return left
 
 
