@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,3 +139,31 @@ def test_wait_survives_a_restart(
     said = capsys.readouterr().out
     assert said.startswith(f"task {task} completed on {where}: {{")
     assert said.count("\n") == 1
+
+
+def test_a_launcher_that_does_not_know_the_new_daemon_yet_ends_with_it(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon()
+    daemon.client.submit("synthetic", {"seconds": {"cpu": 0.0}}).result(PATIENCE)
+    launcher = daemon.launcher()
+
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        daemon.restart()
+        place = ("--socket", str(daemon.socket))
+        stop = subprocess.Popen([*HETCTL, "daemon", "stop", *place])
+        eventually(lambda: _has_connected(stop), "the connection of the command")
+    finally:
+        os.kill(launcher, signal.SIGCONT)
+    assert stop.wait(PATIENCE) == 0
+
+    eventually(lambda: not daemon.processes(), "the end of launcher and worker")
+
+
+def _has_connected(process: subprocess.Popen[bytes]) -> bool:
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(OSError):  # it is closed by now
+            if descriptor.readlink().name.startswith("socket:"):
+                return True
+    return False
