@@ -13,7 +13,7 @@ import click
 
 from hetctl.completing import applications, files, parameters_of, resources
 from hetctl.completing import selectors as selectors_there
-from hetctl.options import assignments, connect, submitting
+from hetctl.options import assignments, connect, distinct, submitting
 from hetctl.output import emit, say, table
 from hetctl.submission.conditions import conditions, dependencies
 from hetctl.submission.interpreter import OPTION, become_chosen, refused
@@ -253,6 +253,7 @@ SCHEDULING = [
         "--expect",
         type=ExpectedTime(),
         multiple=True,
+        callback=distinct,
         help="Time that you expect on a kind or resource: gpu=30s; what was measured counts more.",
     ),
     click.option(
@@ -636,7 +637,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         **dependencies(client, given["after"]),
         hold=given["hold"],
         resources=tuple(resources),
-        seconds=_expected(client, dict(given["expect"])),
+        seconds=_expected(client, given["expect"]),
         strip=given.get("strip"),
         job=given["job"],
         deadline_s=given["deadline"],
