@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -167,3 +168,41 @@ def _has_connected(process: subprocess.Popen[bytes]) -> bool:
             if descriptor.readlink().name.startswith("socket:"):
                 return True
     return False
+
+
+STRANGER = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
+"""Starts a command under a uid without an entry in the list of users."""
+
+
+def _can_be_a_stranger() -> bool:
+    with suppress(OSError):
+        return subprocess.run([*STRANGER, "true"], check=False).returncode == 0
+    return False
+
+
+@pytest.mark.skipif(not _can_be_a_stranger(), reason="needs user namespaces")
+def test_a_user_without_a_home_directory_needs_none_but_for_state(
+    folder: Path,
+) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*STRANGER, sys.executable, "-P", "-m", *words],
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    place = ("--socket", str(folder / "s"))
+    refused, pool = run("hetd", *place), run("hetctl", "pool", "nodes")
+    started = run("hetctl", "daemon", "start", *place)
+    stopped = run("hetctl", "daemon", "stop", *place)
+
+    lack = "no home directory for {0} files: set HOME, or XDG_{1}_HOME, to an absolute"
+    state = lack.format("state", "STATE")
+    config = lack.format("config", "CONFIG")
+    assert (refused.returncode, pool.returncode) == (2, 2)
+    assert refused.stderr == f"hetd: {state} path, or give --state FOLDER\n"
+    assert pool.stderr == f"hetctl: {config} path\n"
+    assert (started.returncode, stopped.returncode) == (0, 0), started.stderr
+    assert "unusable" not in started.stdout
