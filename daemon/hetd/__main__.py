@@ -14,8 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 import hetd
 from hetd.assembly import Parts, assemble, make_drain, make_loop
 from hetd.config import ActiveConfig, Config, Origins, log_of_this_process
@@ -36,6 +34,7 @@ from hetsched.estimates.table import EstimateTable
 from hetsched.policies import make_policy, plug_ins
 from libtask.endpoint import run_directory
 from libtask.errors import HetError, InputError
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from hetd.runtime import Runtime
@@ -63,7 +62,9 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     activated = "LISTEN_FDS" in os.environ
     try:
-        _serve(parser().parse_args())
+        arguments = parser().parse_args()
+        arguments.state = arguments.state or _own_state()
+        _serve(arguments)
     except HetError as error:
         writer.say(f"hetd: {error}")
         if not isinstance(error, InputError):
@@ -101,7 +102,6 @@ def parser() -> argparse.ArgumentParser:
         "--state",
         type=Path,
         metavar="FOLDER",
-        default=Path(platformdirs.user_state_dir("hetd")),
         help="where the tasks are kept; default: hetd in the state directory of the user",
     )
     made.add_argument(
@@ -122,8 +122,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _own_config() -> Path | None:
-    path = platformdirs.user_config_path("hetd") / "hetd.toml"
+    try:
+        path = user_folder("config") / "hetd.toml"
+    except InputError:
+        return None  # an account without a home directory has no configuration
     return path if path.is_file() else None
+
+
+def _own_state() -> Path:
+    try:
+        return user_folder("state")
+    except InputError as error:
+        raise InputError(f"{error}, or give --state FOLDER") from error
 
 
 def _serve(arguments: argparse.Namespace) -> None:

@@ -64,7 +64,8 @@ class Options:
         resources: allowed resource names; empty: any.
         seconds: expected of the whole task, by resource (`gpu0`) or kind (`gpu`); what was
             measured of its type on a resource counts more.
-        strip: fixed strip size in iterations; None: sized to the target interval.
+        strip: fixed strip size in iterations, at least 1; None: sized to the target
+            interval.
         name: the user's label.
         deadline_s: seconds from submission to the deadline; None: none.
         overrun: whether to `continue` or to `stop` at the deadline.
@@ -83,7 +84,7 @@ class Options:
         resume: continue at its first start from a snapshot that was adopted for it.
         lease: name of the lease of its submitter; it may be empty.
         lease_s: seconds without a renewal after which it is held; 0: it has no lease.
-        cwd: folder in which it runs; empty: the present one.
+        cwd: folder in which it runs, relative to the present one; empty: that one.
 
     """
 

@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 
 from libtask.errors import DaemonUnreachableError, InputError
+from libtask.user_folders import user_folder
 
 SYSTEM_SOCKET = Path("/run/hetd/hetd.sock")
 LONGEST = 107
@@ -74,16 +75,18 @@ def launcher_folder(socket: Path) -> Path:
 
     /run is in memory, which logs would fill: for sockets there, the folder is in the
     user's state directory.
+
+    Raises:
+        InputError: the user has no home directory.
+
     """
     home = socket.parent
     if home.stat().st_uid == os.getuid() and not home.is_relative_to("/run"):
         return socket.with_suffix(".launcher")
     import hashlib  # loads OpenSSL
 
-    import platformdirs
-
     digest = hashlib.sha256(os.fsencode(socket)).hexdigest()[:12]
-    return platformdirs.user_state_path("hetd") / f"launcher-{digest}"
+    return user_folder("state") / f"launcher-{digest}"
 
 
 def check_length(path: Path) -> None:

@@ -47,6 +47,9 @@ class TaskReference:
         """Keep the result for a task that takes it; return False if `result()` has it here."""
         return True
 
+    def release(self) -> None:
+        """End a reservation."""
+
 
 class _Collector:
     """Replaces the references in nested values, and records their places."""

@@ -101,7 +101,7 @@ def exported(export: str, variables: Mapping[str, str]) -> dict[bytes, bytes]:
     if size > ENVIRONMENT_BYTES:
         raise InputError(
             f"the environment has {size} bytes, at most {ENVIRONMENT_BYTES}; "
-            "pass fewer variables: --export A,B"
+            "pass fewer variables, such as export=A,B"
         )
     return found
 
@@ -112,7 +112,7 @@ def _chosen(export: str) -> dict[bytes, bytes]:
     names = () if export == "none" else tuple(map(str.strip, export.split(",")))
     absent = [name for name in names if name not in os.environ]
     if absent:
-        raise InputError(f"--export: there is no variable {absent[0]!r}")
+        raise InputError(f"export: there is no variable {absent[0]!r}")
     there = [name for name in (*ALWAYS, *names) if name in os.environ]
     return {os.fsencode(name): os.environb[os.fsencode(name)] for name in there}
 

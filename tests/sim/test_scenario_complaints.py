@@ -136,3 +136,6 @@ def test_a_missing_file_a_wrong_policy_and_a_wrong_setting_are_bad_input(
     assert run_command("run", str(path), "--policy", "none")[0] == 2
     assert run_command("run", str(path), "--set", "caution")[0] == 2
     assert run_command("run", str(path), "--set", "caution=much")[0] == 2
+    twice = run_command("run", str(path), "--set", "caution=1", "--set", "caution=2")
+    assert twice[0] == 2
+    assert "--set: caution is given twice" in twice[2]

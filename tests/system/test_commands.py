@@ -265,7 +265,7 @@ def test_what_is_exported_can_be_chosen(
     assert terminal("run", "--export", "BREAD", *words) == " 1 path\n"
     refused = terminal.completed("run", "--export", "WINE", *words)
     assert refused.returncode == 2
-    assert refused.stderr == "hetctl: --export: there is no variable 'WINE'\n"
+    assert refused.stderr == "hetctl: export: there is no variable 'WINE'\n"
 
 
 def test_a_command_is_told_its_place(hetctl: Terminal, daemon: PrivateDaemon) -> None:
@@ -485,7 +485,10 @@ def test_too_large_an_environment_is_refused(hetctl: Terminal) -> None:
     refused = hetctl.completed("submit", *many, "--", "true")
 
     assert refused.returncode == 2
-    assert "bytes, at most 262144; pass fewer variables: --export A,B" in refused.stderr
+    assert (
+        "bytes, at most 262144; pass fewer variables, such as export=A,B"
+        in refused.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,48 @@ def test_unmoved_tasks_replay_in_the_simulator(
     assert json.loads(done.stdout)["counts"]["completed"] == 1
 
 
+def test_the_daemons_refusals_of_a_batch_have_their_places(
+    hetctl: Terminal, daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(TOO_LARGE)
+    before = len(daemon.client.tasks())
+
+    for further in ((), ("--check",)):
+        refused = hetctl.completed("batch", str(path), *further)
+        lines = refused.stderr.splitlines()
+        cores, memory, more = (line.removeprefix("hetctl: ") for line in lines)
+
+        assert refused.returncode == 2
+        assert cores.startswith(f"{path}: task[1]: synthetic needs 100000 cores; this")
+        assert memory.startswith(f"{path}: task[2]: command needs 900,000 GiB of mem")
+        assert more.startswith(f"{path}: task[3]: synthetic needs 100000 cores; this")
+    assert len(daemon.client.tasks()) == before
+
+
+TOO_LARGE = """
+    [[task]]
+    app = "synthetic"
+    name = "first"
+    params = { seconds = { cpu = 0.0 } }
+
+    [[task]]
+    app = "synthetic"
+    after = ["first"]
+    params = { seconds = { cpu = 0.0 } }
+    cores = 100_000
+
+    [[task]]
+    command = ["true"]
+    memory = "900000GiB"
+
+    [[task]]
+    app = "synthetic"
+    params = { seconds = { cpu = 1.0 } }
+    cores = 100_000
+"""
+
+
 def test_batch_with_dependencies(hetctl: Terminal, tmp_path: Path) -> None:
     path = tmp_path / "batch.toml"
     path.write_text("""

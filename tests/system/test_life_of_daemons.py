@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,3 +140,69 @@ def test_wait_survives_a_restart(
     said = capsys.readouterr().out
     assert said.startswith(f"task {task} completed on {where}: {{")
     assert said.count("\n") == 1
+
+
+def test_a_launcher_that_does_not_know_the_new_daemon_yet_ends_with_it(
+    private_daemon: Callable[..., PrivateDaemon],
+) -> None:
+    daemon = private_daemon()
+    daemon.client.submit("synthetic", {"seconds": {"cpu": 0.0}}).result(PATIENCE)
+    launcher = daemon.launcher()
+
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        daemon.restart()
+        place = ("--socket", str(daemon.socket))
+        stop = subprocess.Popen([*HETCTL, "daemon", "stop", *place])
+        eventually(lambda: _has_connected(stop), "the connection of the command")
+    finally:
+        os.kill(launcher, signal.SIGCONT)
+    assert stop.wait(PATIENCE) == 0
+
+    eventually(lambda: not daemon.processes(), "the end of launcher and worker")
+
+
+def _has_connected(process: subprocess.Popen[bytes]) -> bool:
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(OSError):  # it is closed by now
+            if descriptor.readlink().name.startswith("socket:"):
+                return True
+    return False
+
+
+STRANGER = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
+"""Starts a command under a uid without an entry in the list of users."""
+
+
+def _can_be_a_stranger() -> bool:
+    with suppress(OSError):
+        return subprocess.run([*STRANGER, "true"], check=False).returncode == 0
+    return False
+
+
+@pytest.mark.skipif(not _can_be_a_stranger(), reason="needs user namespaces")
+def test_a_user_without_a_home_directory_needs_none_but_for_state(
+    folder: Path,
+) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*STRANGER, sys.executable, "-P", "-m", *words],
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    place = ("--socket", str(folder / "s"))
+    refused, pool = run("hetd", *place), run("hetctl", "pool", "nodes")
+    started = run("hetctl", "daemon", "start", *place)
+    stopped = run("hetctl", "daemon", "stop", *place)
+
+    lack = "no home directory for {0} files: set HOME, or XDG_{1}_HOME, to an absolute"
+    state = lack.format("state", "STATE")
+    config = lack.format("config", "CONFIG")
+    assert (refused.returncode, pool.returncode) == (2, 2)
+    assert refused.stderr == f"hetd: {state} path, or give --state FOLDER\n"
+    assert pool.stderr == f"hetctl: {config} path\n"
+    assert (started.returncode, stopped.returncode) == (0, 0), started.stderr
+    assert "unusable" not in started.stdout

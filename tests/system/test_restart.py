@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask import messages as m
-from libtask.client.client import Selection
+from libtask.client.asynchronous import AsyncClient, AsyncTask
+from libtask.client.client import Client, Selection
 from libtask.errors import ConflictError, DaemonUnreachableError
 from system.private_daemon import PATIENCE, RESOURCES, SETTINGS, eventually
 from system.tracing import Tracing
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from libtask.client.client import Client
     from libtask.client.handles import TaskHandle
     from system.private_daemon import PrivateDaemon
 
@@ -95,6 +96,34 @@ def test_a_task_that_ended_while_no_daemon_was_there_keeps_the_time_of_its_end(
     assert info.state == "completed"
     assert info.finished is not None
     assert info.finished < ended + 1.0
+
+
+def test_a_client_continues_with_a_daemon_that_is_back_too_late(
+    private_daemon: Start, tmp_path: Path
+) -> None:
+    daemon = private_daemon()
+
+    async def wait_twice(task: Tracing) -> Any:
+        async with AsyncClient(daemon.socket, patience=0.0) as client:
+            followed = AsyncTask(client.client.handle(task.id))
+            daemon.kill9()
+            with pytest.raises(DaemonUnreachableError):
+                await followed.wait()
+            daemon.start()
+            task.open_gate()
+            return await followed.result()
+
+    with Client(daemon.socket, patience=0.0) as client, client.watch_all() as changes:
+        task = Tracing(daemon, tmp_path, gate_at=10, client=client)
+        task.await_gate()
+
+        result = asyncio.run(wait_twice(task))
+
+        task.check_completed()
+        assert result == task.handle.result()
+        with pytest.raises(DaemonUnreachableError):
+            list(changes)
+        assert "completed" in iter(lambda: next(changes).state, "")
 
 
 def test_a_task_whose_worker_ended_while_no_daemon_was_there_runs_anew_at_once(

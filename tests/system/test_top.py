@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import signal
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +15,7 @@ from textual.widgets import DataTable, Static
 from hetctl.top.app import Top
 from hetctl.top.dialogs import Choice, Reading
 from system.private_daemon import PATIENCE
+from system.terminal import HETCTL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
 LONG = {"seconds": {"cpu": 300.0, "gpu": 300.0}, "strips": 30_000}
 PAUSE = 0.02
+DEAF = 'trap "" HUP; exec "$@"'
 
 
 def use(daemon: PrivateDaemon, body: Use) -> None:
@@ -186,3 +192,29 @@ def test_it_prints_and_draws_without_a_terminal(
     assert f"{running.id} " in printed
     assert running.id in [task["id"] for task in document["tasks"]]
     assert "synthetic" in picture.read_text()
+
+
+def test_it_ends_with_its_terminal_although_it_ignores_hang_ups(
+    daemon: PrivateDaemon,
+) -> None:
+    master, terminal = os.openpty()
+    with subprocess.Popen(
+        ["sh", "-c", DEAF, "sh", *HETCTL, "top", "--socket", str(daemon.socket)],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"TERM": "xterm-256color"},
+        start_new_session=True,
+    ) as top:
+        try:
+            os.close(terminal)
+            drawn = b""
+            while b"policy" not in drawn:
+                ready, _, _ = select.select([master], [], [], PATIENCE)
+                assert ready, "nothing was drawn"
+                drawn += os.read(master, 65_536)
+            os.close(master)
+
+            assert top.wait(PATIENCE) == 128 + signal.SIGHUP
+        finally:
+            top.kill()

@@ -99,7 +99,7 @@ def assignments(texts: tuple[str, ...]) -> dict[str, str]:
     """Read `key=value` words.
 
     Raises:
-        click.UsageError: a word has no `=`.
+        click.UsageError: a word has no `=`, or a key is repeated.
 
     """
     found: dict[str, str] = {}
@@ -107,5 +107,25 @@ def assignments(texts: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise click.UsageError(f"--set: expected key=value, got {text!r}")
-        found[key.strip().replace("-", "_")] = value
+        name = key.strip().replace("-", "_")
+        if name in found:
+            raise click.UsageError(f"--set: {name} is given twice")
+        found[name] = value
+    return found
+
+
+def distinct(
+    _context: click.Context, parameter: click.Parameter, pairs: tuple[Any, ...]
+) -> dict[str, Any]:
+    """Return the values of a repeatable KEY=VALUE option by key.
+
+    Raises:
+        click.UsageError: a key is repeated.
+
+    """
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise click.UsageError(f"{parameter.opts[0]}: {key} is given twice")
+        found[key] = value
     return found

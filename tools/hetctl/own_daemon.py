@@ -15,6 +15,7 @@ from libtask.endpoint import (
     run_directory,
 )
 from libtask.errors import DaemonUnreachableError, HetError, InputError
+from libtask.user_folders import user_folder
 
 SLOW_START_S = 30.0
 """Seconds that a daemon may take to start: it queries the drivers first."""
@@ -46,17 +47,13 @@ def state_of(socket: Path) -> Path:
         InputError: the user has no home directory, which has the folder by default.
 
     """
-    import platformdirs
-
     if socket == SYSTEM_SOCKET:
         return SYSTEM_STATE
     if socket.parent == run_directory():
         try:
-            return Path(platformdirs.user_state_dir("hetd"))
-        except RuntimeError as error:
-            raise InputError(
-                "no home directory for the task store: set HOME"
-            ) from error
+            return user_folder("state")
+        except InputError as error:
+            raise InputError(f"{error}, or give --state FOLDER") from error
     return socket.with_name(socket.name + ".state")
 
 

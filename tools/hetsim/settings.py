@@ -14,13 +14,16 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     """Turn `key=value` texts into parameters of a policy, which converts the values.
 
     Raises:
-        InputError: one is not of that form.
+        InputError: one is not of that form, or a key is repeated.
 
     """
-    parameters = {}
+    parameters: dict[str, str] = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise InputError(f'--set: expected key=value, got "{setting}"')
-        parameters[key.strip().replace("-", "_")] = value.strip()
+        name = key.strip().replace("-", "_")
+        if name in parameters:
+            raise InputError(f"--set: {name} is given twice")
+        parameters[name] = value.strip()
     return parameters

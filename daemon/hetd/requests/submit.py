@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec import structs
 
@@ -17,6 +17,7 @@ from hetsched.state import dependency_ended
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
+from libtask.wording import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 USERS_KEPT = 256
 """Users whose last checked specification is kept."""
 GIB = 1 << 30
+KINDS: tuple[str, ...] = get_args(m.Kind)
 LATEST = 1e10
 """Largest deadline in seconds that fits into nanoseconds: about three centuries."""
 
@@ -274,6 +276,8 @@ class SubmitRequests:
         for spec in tasks:
             if last is None or not are_alike(last, spec):
                 _refuse_reserved(spec)
+                _refuse_strip(spec.strip)
+                self._refuse_unknown_places(spec.seconds)
                 self._check(peer, spec)
                 last = spec
             elif spec.priority:
@@ -320,6 +324,16 @@ class SubmitRequests:
                 f"{spec.app} cannot run{allowed}: it has implementations for "
                 f"{', '.join(spec.kinds) or 'nothing'}; this node has {offered}"
             )
+
+    def _refuse_unknown_places(self, seconds: Mapping[str, float]) -> None:
+        """Refuse expected times of what the node does not have: they would have no effect."""
+        for name in seconds:
+            if name not in self._devices and name not in KINDS:
+                known = list(dict.fromkeys([*self._devices, *KINDS]))
+                raise InputError(
+                    f"seconds: no resource or kind {name!r}{suggestion(name, known)};"
+                    f" there are: {', '.join(known)}"
+                )
 
     def _refuse_needs(self, spec: m.TaskSpec) -> None:
         """Refuse a task that needs more than the node has, however long it waits."""
@@ -429,6 +443,11 @@ def _refuse_reserved(spec: m.TaskSpec) -> None:
         raise InputError("resumes: only a requeue from a snapshot may set it")
     if spec.part:
         raise InputError("part: only hetd may make parts of a task")
+
+
+def _refuse_strip(strip: int | None) -> None:
+    if strip is not None and strip < 1:
+        raise InputError(f"strip: expected 1 iteration or more, got {strip}")
 
 
 def _refuse_places(spec: m.TaskSpec) -> None:

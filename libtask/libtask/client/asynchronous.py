@@ -57,17 +57,22 @@ class AsyncTask(TaskReference):
 
     async def wait(self) -> str:
         """Wait for the end; return the state."""
-        change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))
+        change = await self._last_change()
         return change.state
 
     async def result(self) -> Any:
         """Wait for the end; return the result, or raise as `TaskHandle.result` does."""
-        # shielded: cancelling the wait must not cancel the handle's future
-        change = await asyncio.shield(asyncio.wrap_future(self.handle.ended))
+        change = await self._last_change()
         result = outcome(change)
         if has_pickled(result):  # asks the daemon for the owner, and reads files
             return await asyncio.to_thread(self.handle.result, 0)
         return result
+
+    async def _last_change(self) -> TaskChanged:
+        if self.handle.lost:
+            await asyncio.to_thread(self.handle.follow_again)
+        # shielded: cancelling the wait must not cancel the handle's future
+        return await asyncio.shield(asyncio.wrap_future(self.handle.ended))
 
     async def cancel(self) -> None:
         await asyncio.to_thread(self.handle.cancel)
@@ -80,15 +85,20 @@ class AsyncClient:
     """Use as `async with AsyncClient() as client`; arguments as for `Client`."""
 
     def __init__(
-        self, socket: str | Path | None = None, *, timeout: float = 10.0
+        self,
+        socket: str | Path | None = None,
+        *,
+        timeout: float = 10.0,
+        patience: float = 30.0,
     ) -> None:
         self._socket = socket
         self._timeout = timeout
+        self._patience = patience
         self._opened: Client | None = None
 
     async def __aenter__(self) -> Self:
         self._opened = await asyncio.to_thread(
-            Client, self._socket, timeout=self._timeout
+            Client, self._socket, timeout=self._timeout, patience=self._patience
         )
         return self
 
@@ -181,7 +191,7 @@ class AsyncClient:
 
         watch = watch_of(*ids, progress=progress)
         subscription = await asyncio.to_thread(
-            Subscription, self.client.path, watch, sink
+            Subscription, self.client.path, watch, sink, self._patience
         )
         try:
             while True:

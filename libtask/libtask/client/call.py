@@ -172,6 +172,7 @@ def prepared(
             write_private(task.file("call"), payload)
         except OSError as error:
             cleaned(task)
+            _release(inputs)
             raise not_stored(folder, error) from error
         task.payload = b""
     return task
@@ -268,8 +269,14 @@ def _pickled_call(call: tuple[Any, ...]) -> tuple[bytes, list[TaskReference]]:
     except Exception as error:
         for note in _unpicklable(*call):
             error.add_note(note)
+        _release(pickler.inputs)
         raise
     return file.getvalue(), pickler.inputs
+
+
+def _release(inputs: list[TaskReference]) -> None:
+    for each in inputs:
+        each.release()
 
 
 def _unpicklable(

@@ -108,7 +108,9 @@ class Client(ControlRequests):
     Args:
         socket: the daemon's socket; None: `$HETD_SOCKET`, the user's, the system's.
         timeout: seconds to wait for one reply.
-        patience: seconds to wait for a lost daemon (a restart).
+        patience: seconds to wait for a lost daemon (a restart); `math.inf`: until it is
+            back. Then requests, waits and watches raise `DaemonUnreachableError`; repeated
+            when the daemon is back, they continue.
 
     Raises:
         DaemonUnreachableError: no daemon answers at the socket; gives the reason.
@@ -123,6 +125,7 @@ class Client(ControlRequests):
         patience: float = 30.0,
     ) -> None:
         self.path = Path(socket) if socket else default_socket()
+        self._patience = patience
         self._registry = Registry(self)
         self._origins = OriginFiles(self.path)
         self._session = Session(
@@ -419,6 +422,21 @@ class Client(ControlRequests):
         )
         return handles
 
+    def follow_again(self, timeout: float | None = None) -> None:
+        """Follow again all tasks that were lost when the daemon was given up.
+
+        Handles call it when somebody waits for such a task. It does not wait for the
+        daemon.
+
+        Args:
+            timeout: seconds to wait while another thread waits for the daemon.
+
+        Raises:
+            DaemonUnreachableError: the daemon is not back; gives the reason.
+
+        """
+        self._registry.follow_again(self._session.reconnected(timeout))
+
     def tasks(self, selection: Selection | None = None) -> list[TaskInfo]:
         """List tasks, newest first."""
         return list(self.iterate(selection or Selection()))
@@ -528,7 +546,8 @@ class Client(ControlRequests):
 
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges:
         """Iterate over the changes of these tasks (none named: all visible) from now on."""
-        return TaskChanges(self.path, watch_of(*ids, progress=progress))
+        watch = watch_of(*ids, progress=progress)
+        return TaskChanges(self.path, watch, patience=self._patience)
 
     def watch_all(
         self, name: str = "", *, job: str = "", progress: bool = True
@@ -548,7 +567,7 @@ class Client(ControlRequests):
         watch = messages.Subscribe(
             request=0, mine=True, name=name, job=job, progress=progress
         )
-        return TaskChanges(self.path, watch, present=True)
+        return TaskChanges(self.path, watch, patience=self._patience, present=True)
 
     def watch_resources(self) -> ResourceChanges:
         """Iterate over the states of the resources: all present ones, then each new one.
@@ -556,7 +575,7 @@ class Client(ControlRequests):
         After a restart of hetd it continues with all present ones.
         """
         watch = messages.Subscribe(request=0, ids=[], resources=True)
-        return ResourceChanges(self.path, watch)
+        return ResourceChanges(self.path, watch, patience=self._patience)
 
     def devices(self) -> list[DeviceInfo]:
         """List the resources."""
@@ -595,7 +614,7 @@ class Client(ControlRequests):
     def close(self) -> None:
         """End the session; tasks continue, but who waits for one here gets an error."""
         self._finalizer()
-        self._registry.gone(DaemonUnreachableError("the client was closed"))
+        self._registry.close(DaemonUnreachableError("the client was closed"))
 
     def __enter__(self) -> Self:
         return self

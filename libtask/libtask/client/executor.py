@@ -138,6 +138,10 @@ class CallFuture(Future[Any], TaskReference):
         finally:
             self._release_all()
 
+    def discard(self) -> None:
+        """Remove its files: it will not be submitted."""
+        self._release_all()
+
     def _release_all(self) -> None:
         for each in (self, *self.inputs):
             each.release()
@@ -248,8 +252,7 @@ class TaskExecutor(Executor):
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-        tasks = [prepared(self._kind, self._folder, call) for call in calls]
-        futures = [CallFuture(task) for task in tasks]
+        futures = self._prepared(calls)
         with self._lock:
             self._pending.update(futures)
             self._waiting.extend(futures)
@@ -258,6 +261,21 @@ class TaskExecutor(Executor):
                 each.when_submitted(partial(self._ended.put, None))
         self._send()
         return list(futures)
+
+    def _prepared(
+        self, calls: list[tuple[Callable[..., Any], Any, Any]]
+    ) -> list[CallFuture]:
+        """Prepare all calls, or none: if one fails, the files of the others are removed."""
+        futures: list[CallFuture] = []
+        try:
+            for call in calls:
+                task = prepared(self._kind, self._folder, call)
+                futures.append(CallFuture(task))
+        except BaseException:
+            for each in futures:
+                each.discard()
+            raise
+        return futures
 
     def _send(self) -> None:
         """Submit waiting calls up to the maximum.

@@ -12,7 +12,13 @@ from libtask.client.connection import ConnectionLostError
 from libtask.client.control import PARK_S
 from libtask.client.logs import logs_of
 from libtask.client.subscription import PAGE, as_change
-from libtask.errors import HetError, InputError, RemoteTraceback, TaskFailedError
+from libtask.errors import (
+    DaemonUnreachableError,
+    HetError,
+    InputError,
+    RemoteTraceback,
+    TaskFailedError,
+)
 from libtask.inputs import TaskReference
 from libtask.messages import (
     ENDED,
@@ -48,6 +54,7 @@ class Follower(Protocol):
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges: ...
     def adopt(self, task_id: int, path: Path | str) -> SnapshotSummary: ...
     def park(self, *ids: int, timeout: float = PARK_S) -> list[ParkedTask]: ...
+    def follow_again(self, timeout: float | None = None) -> None: ...
 
 
 class TaskHandle(TaskReference):
@@ -113,13 +120,30 @@ class TaskHandle(TaskReference):
             return self._future
 
     def done(self) -> bool:
+        """Return whether it has ended, or `ended` raises an error."""
         return self._end is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the daemon has been given up; `wait` and `result` look for it again."""
+        return isinstance(self._end, DaemonUnreachableError)
+
+    def follow_again(self) -> None:
+        """Follow a lost task again.
+
+        Raises:
+            DaemonUnreachableError: the daemon is not back; gives the reason.
+
+        """
+        self._client.follow_again()
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait for the end; return the state.
 
         Raises:
             TimeoutError: not ended within `timeout` seconds.
+            DaemonUnreachableError: the daemon was away for longer than the client's
+                `patience`. Call it again when the daemon is back.
 
         """
         return self._last_change(timeout).state
@@ -136,6 +160,7 @@ class TaskHandle(TaskReference):
                 lines of its output.
             CancelledError: the task was cancelled.
             TimeoutError: not ended within `timeout` seconds.
+            DaemonUnreachableError: as for `wait`.
 
         """
         change = self._last_change(timeout)
@@ -147,6 +172,8 @@ class TaskHandle(TaskReference):
     def _last_change(self, timeout: float | None) -> TaskChanged:
         if isinstance(self._end, TaskChanged):
             return self._end
+        if self.lost:
+            self._client.follow_again(timeout)
         try:
             return self.ended.result(timeout)
         except TimeoutError:
@@ -212,6 +239,8 @@ class TaskHandle(TaskReference):
 
     def changed(self, change: TaskChanged) -> None:
         """Apply a change; called by the registry."""
+        if self.lost:
+            self.recover()
         if self.done():
             return
         self.last = change
@@ -222,6 +251,15 @@ class TaskHandle(TaskReference):
         """Record that the task's end will not be known; called by the registry."""
         if not self.done():
             self._finish(error)
+
+    def recover(self) -> None:
+        """Forget a loss: the daemon is back; called by the registry.
+
+        A future that was asked for before keeps the error.
+        """
+        with _ENDING:
+            if self.lost:
+                self._end = self._future = None
 
     def _finish(self, end: TaskChanged | BaseException) -> None:
         with _ENDING:
@@ -291,11 +329,28 @@ class Registry:
             self._handles.pop(change.id, None)
 
     def renewed(self, connection: Connection) -> None:
+        self._recover_lost()
         self.subscribe(connection, list(self._handles))
 
     def gone(self, error: HetError) -> None:
+        """Fail the waits; the tasks stay here, to be followed again with `follow_again`."""
+        for handle in list(self._handles.values()):
+            handle.lose(error)
+
+    def follow_again(self, connection: Connection) -> None:
+        """Follow the tasks that were lost after the connection was made."""
+        self.subscribe(connection, self._recover_lost())
+
+    def close(self, error: HetError) -> None:
+        """Follow nothing any more."""
         for task_id in list(self._handles):
             self._fail(task_id, error)
+
+    def _recover_lost(self) -> list[int]:
+        lost = [handle for handle in list(self._handles.values()) if handle.lost]
+        for handle in lost:
+            handle.recover()
+        return [handle.id for handle in lost]
 
     def subscribe(self, connection: Connection, ids: list[int]) -> None:
         """Subscribe to these tasks over `connection`, starting with their present state."""

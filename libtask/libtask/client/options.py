@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import os
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
 
 from libtask.apps import Options, check_job
 from libtask.client.origins import EVERYTHING, Export
 from libtask.documents import ALL_CORES
 from libtask.errors import InputError
 from libtask.messages import LONGEST_KEY, TaskSpec
+from libtask.origin import current_folder
 from libtask.parameters import converted
 from libtask.wording import suggestion
 
@@ -158,8 +162,8 @@ def _plain(name: str, value: Any) -> Any:
     value = _scalar(value)
     if name == "begin" and isinstance(value, datetime):
         return value.timestamp()
-    if name == "cwd" and isinstance(value, Path):
-        return str(value)
+    if name == "cwd" and value and isinstance(value, str | Path):
+        return os.path.join(current_folder(), value)  # noqa: PTH118  it keeps the text
     if name == "cores" and value == "all":
         return ALL_CORES
     return _parts(value)
@@ -182,4 +186,6 @@ def _scalar(value: Any) -> Any:
 @functools.cache
 def _kinds() -> dict[str, Any]:
     """Return the types of a task's fields, which have the limits of their values."""
-    return typing.get_type_hints(TaskSpec, include_extras=True)
+    fields = typing.get_type_hints(TaskSpec, include_extras=True)
+    # the field itself may be 0 in records of earlier versions
+    return fields | {"strip": Annotated[int, msgspec.Meta(ge=1)] | None}

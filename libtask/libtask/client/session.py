@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import uuid
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -175,6 +176,29 @@ class Session:
             if self._connection is None:
                 self._connection = self._renew()
             return self._connection
+
+    def reconnected(self, timeout: float | None = None) -> Connection:
+        """Return the open connection, or a new one if the daemon answers now.
+
+        Args:
+            timeout: seconds to wait while another thread waits for the daemon.
+
+        Raises:
+            DaemonUnreachableError: the daemon is not there, or this session was closed.
+
+        """
+        seconds = min(max(0.0, timeout), TIMEOUT_MAX) if timeout is not None else -1
+        if not self._lock.acquire(timeout=seconds):
+            raise DaemonUnreachableError(f"{self._path}: the daemon is not back yet")
+        try:
+            if self._closed.is_set():
+                raise DaemonUnreachableError("the client was closed")
+            if self._connection is None:
+                self._connection = self._open()
+                self._audience.renewed(self._connection)
+            return self._connection
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         self._closed.set()

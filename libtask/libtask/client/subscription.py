@@ -57,14 +57,22 @@ class Subscription:
         watch: what to subscribe to.
         sink: called with each change in a connection's thread, and last with the error
             that ended the subscription.
+        patience: seconds to wait for a lost daemon.
 
     Raises:
         DaemonUnreachableError: no daemon answers; gives the reason.
 
     """
 
-    def __init__(self, path: Path, watch: Subscribe, sink: Sink) -> None:
+    def __init__(
+        self,
+        path: Path,
+        watch: Subscribe,
+        sink: Sink,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
         self._path = path
+        self._patience = patience
         self._watch = watch
         self._sink = sink
         self._heard = time.time_ns() / 1e9
@@ -76,11 +84,24 @@ class Subscription:
         self._closed.set()
         self._connection.close()
 
+    def open_again(self) -> None:
+        """Continue after a `DaemonUnreachableError`, with all changes missed meanwhile.
+
+        Raises:
+            DaemonUnreachableError: the daemon is not back; gives the reason.
+
+        """
+        self._take_over(self._open())
+
     def _open(self) -> Connection:
         connection = Connection(self._path, self._tell, self._lost, self.catch_up)
         reply = connection.ask_until_served(self._watch)
         try:
             reply.result(REPLY_SECONDS)
+        except TimeoutError:
+            connection.close()
+            text = f"{self._path}: the daemon gives no answer in {REPLY_SECONDS:g} s"
+            raise DaemonUnreachableError(text) from None
         except BaseException:
             connection.close()
             raise
@@ -147,7 +168,7 @@ class Subscription:
         threading.Thread(target=self._restore, daemon=True).start()
 
     def _restore(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + self._patience
         while not self._closed.wait(PAUSE):
             try:
                 connection = self._open()
@@ -174,11 +195,24 @@ Item = TypeVar("Item", bound="Change")
 
 
 class ChangeIterator(Generic[Item]):
-    """Iterator over changes; ends with `close`, or if the daemon does not return."""
+    """Iterator over changes until `close`.
 
-    def __init__(self, path: Path, watch: Subscribe, *, present: bool = False) -> None:
+    If the daemon does not return in time, `DaemonUnreachableError` is raised; a further
+    `next` continues when it is back, with the changes that were missed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        watch: Subscribe,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        present: bool = False,
+    ) -> None:
         self._changes: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._subscription = Subscription(path, watch, self._changes.put)
+        self._lost = False
+        self._closed = False
+        self._subscription = Subscription(path, watch, self._changes.put, patience)
         if present:
             self._subscription.catch_up()
 
@@ -186,18 +220,30 @@ class ChangeIterator(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
+        self._continue()
         return self._checked(self._changes.get())
 
     def within(self, seconds: float) -> Item | None:
         """Return the next change; None: none arrived within `seconds`."""
+        self._continue()
         try:
             return self._checked(self._changes.get(timeout=seconds))
         except queue.Empty:
             return None
 
     def close(self) -> None:
+        self._closed = True
         self._subscription.close()
         self._changes.put(DaemonUnreachableError("the watch was closed"))
+
+    def _continue(self) -> None:
+        """Look for a daemon that did not return in time."""
+        if not self._lost:
+            return
+        if self._closed:
+            raise DaemonUnreachableError("the watch was closed")
+        self._subscription.open_again()
+        self._lost = False
 
     def __enter__(self) -> Self:
         return self
@@ -212,6 +258,7 @@ class ChangeIterator(Generic[Item]):
 
     def _checked(self, item: Item | HetError) -> Item:
         if isinstance(item, HetError):
+            self._lost = isinstance(item, DaemonUnreachableError)
             raise item
         return item
 

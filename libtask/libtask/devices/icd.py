@@ -22,7 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import platformdirs
+from libtask.errors import InputError
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,11 +75,20 @@ def prepare(libraries: Sequence[str] = ()) -> None:
     wanted = libraries or _without_second_builds(drivers().values())
     chosen = {f"{number}.icd": path for number, path in enumerate(wanted)}
     _prepare_vendor_runtimes(chosen.values())
+    _prepare_caches()
     # PoCL's single-threaded device replaces a missing FPGA emulator.
     os.environ.setdefault("POCL_DEVICES", "pthread basic")
     os.environ.setdefault("POCL_CACHE_DIR", str(_folder("pocl")))
     if libraries or "OCL_ICD_VENDORS" not in os.environ:
         os.environ["OCL_ICD_VENDORS"] = str(write_folder(chosen, _folder("icd")))
+
+
+def _prepare_caches() -> None:
+    """Give pyopencl and drivers a cache folder; without a home directory they would fail."""
+    try:
+        user_folder("cache")
+    except InputError:
+        os.environ["XDG_CACHE_HOME"] = str(_temporary_folder())
 
 
 def drivers() -> dict[str, str]:
@@ -171,7 +181,10 @@ def cache_folder() -> Path:
 
     A service account often has no home directory.
     """
-    folder = platformdirs.user_cache_path("hetd")
+    try:
+        folder = user_folder("cache")
+    except InputError:
+        return _temporary_folder()
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder if os.access(folder, os.W_OK | os.X_OK) else _temporary_folder()

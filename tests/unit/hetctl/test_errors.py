@@ -163,7 +163,10 @@ def test_a_user_without_a_home_directory_is_told_to_set_it(
 
     result = CliRunner().invoke(main, ["daemon", "start"])
 
-    expected = "hetctl: no home directory for the task store: set HOME\n"
+    expected = (
+        "hetctl: no home directory for state files: set HOME, or XDG_STATE_HOME, to an"
+        " absolute path, or give --state FOLDER\n"
+    )
     assert (result.exit_code, result.output) == (2, expected)
 
 

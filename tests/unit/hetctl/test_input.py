@@ -145,6 +145,26 @@ def test_bad_applications_and_parameters(tmp_path: Path) -> None:
     assert "priority" in refused(2, "submit", "heat", "--priority", "high")
 
 
+@pytest.mark.parametrize(
+    ("words", "repeated"),
+    [
+        (("set", "1", "priority=1", "priority=2"), "priority"),
+        (("set", "1", "deadline=5s", "deadline=none"), "deadline"),
+        (("policy", "set", "migration", "--set", "a=1", "--set", "a=2"), "--set: a"),
+        (
+            ("submit", "heat", "--set", "low-pass=1", "--set", "low_pass=1"),
+            "--set: low_pass",
+        ),
+        (
+            ("submit", "heat", "--expect", "cpu=1s", "--expect", "cpu=2s"),
+            "--expect: cpu",
+        ),
+    ],
+)
+def test_a_repeated_key_is_refused(words: tuple[str, ...], repeated: str) -> None:
+    assert refused(2, *words) == f"hetctl: {repeated} is given twice"
+
+
 def test_refusals_of_the_daemon(daemon: FakeDaemon) -> None:
     for code, status in (
         ("not-allowed", 5),

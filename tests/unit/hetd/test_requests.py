@@ -43,6 +43,11 @@ def test_the_answer_says_whether_a_launcher_is_there(shell: Shell) -> None:
         (a_spec(kinds=["fpga"]), "app cannot run: it has implementations for fpga;"),
         (a_spec(kinds=[]), "it has implementations for nothing"),
         (a_spec(kinds=["cpu"], resources=["gpu0"]), "app cannot run on gpu0: it has"),
+        (a_spec(strip=0), "strip: expected 1 iteration or more, got 0"),
+        (
+            a_spec(seconds={"cpu": 1.0, "gpu1": 2.0}),
+            "seconds: no resource or kind 'gpu1' (did you mean gpu?); there are: cpu,",
+        ),
         (a_spec(after=[99]), "no task 99"),
         (a_spec(after=[-1]), "after: -1 is before the first task of the submit"),
         (a_spec(after=[0]), "no task 0"),

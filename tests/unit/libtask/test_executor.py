@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import threading
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ from libtask.messages import (
     Submitted,
     TaskSpec,
 )
+from system.private_daemon import eventually
 from unit.fake_daemon import FakeDaemon, a_change, a_task
 
 if TYPE_CHECKING:
@@ -171,6 +172,38 @@ def test_an_argument_that_cannot_be_pickled_is_named(executor: TaskExecutor) -> 
         f"argument 3 of take, a lock, {reason}",
         f"argument four of take, a list, {reason}",
     ]
+
+
+def test_calls_of_a_map_that_fails_leave_nothing_behind(
+    executor: TaskExecutor, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """Neither their files, nor a claim to the result that they would have taken."""
+    large = b"x" * (INLINE + 1)
+    hold = threading.Event()
+    answer = daemon.answers[Submit]
+
+    def wait_and_run(message: Submit) -> list[Message]:
+        hold.wait(10)
+        return answer(message)
+
+    daemon.answers[Submit] = wait_and_run
+    with ThreadPoolExecutor(1) as pool:
+        submitting = pool.submit(executor.submit, bytes.upper, large)
+        (call,) = eventually(lambda: executor._pending, "a call that is submitted")
+        with pytest.raises(TypeError, match="cannot pickle"):
+            executor.map(
+                lambda *_: None,
+                [large, large, large],
+                [call, call, call],
+                [1, 2, threading.Lock()],
+            )
+        left = files(tmp_path)
+        hold.set()
+        assert submitting.result().result(10) == large.upper()
+    executor.shutdown()
+
+    assert left == [call.task.file("call")]
+    assert files(tmp_path) == []
 
 
 def test_pending_call_can_be_cancelled(

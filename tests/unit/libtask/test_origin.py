@@ -60,11 +60,15 @@ def test_only_named_variables_and_those_of_every_task_are_exported(
 @pytest.mark.parametrize(
     ("export", "variables", "complaint"),
     [
-        ("NOPE", {}, "--export: there is no variable 'NOPE'"),
+        ("NOPE", {}, "export: there is no variable 'NOPE'"),
         ("all", {"": "x"}, "expected KEY=VALUE"),
         ("all", {"A=B": "x"}, "expected KEY=VALUE"),
         ("all", {"A": "x\0y"}, "expected KEY=VALUE"),
-        ("all", {"A": "x" * ENVIRONMENT_BYTES}, "pass fewer variables: --export A,B"),
+        (
+            "all",
+            {"A": "x" * ENVIRONMENT_BYTES},
+            "pass fewer variables, such as export=A,B",
+        ),
     ],
 )
 def test_bad_environments_are_refused(

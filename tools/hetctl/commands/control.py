@@ -220,12 +220,16 @@ def parse_changes(texts: list[str]) -> Changes:
     """Parse `priority=5 deadline=10s`.
 
     Raises:
-        InputError: an unknown key, or a value of the wrong form.
+        InputError: an unknown or repeated key, or a value of the wrong form.
 
     """
     wanted = Changes()
+    seen: set[str] = set()
     for text in texts:
         key, _, value = text.partition("=")
+        if key in seen:
+            raise InputError(f"{key} is given twice")
+        seen.add(key)
         if key == "priority":
             wanted["priority"] = _priority_in(value)
         elif key == "deadline" and value == "none":

@@ -23,6 +23,8 @@ from hetctl.output import emit, say, table
 from hetctl.own_daemon import bring_up, daemon_at, listens, socket_place, state_of
 from hetctl.units import Duration, Whole
 from hetctl.views.columns import parsable_option
+from libtask.daemon.handshake import handshake
+from libtask.daemon.launcher_processes import launcher_processes
 from libtask.endpoint import default_socket
 from libtask.errors import (
     DaemonUnreachableError,
@@ -45,6 +47,8 @@ LOOK = 0.2
 """Seconds between two reads of the log."""
 PAUSE = 0.02
 """Seconds between two checks whether the daemon runs."""
+REGISTRATION = 10.0
+"""Seconds that a launcher may take to register: it imports what tasks need first."""
 
 
 @click.group("daemon")
@@ -125,10 +129,12 @@ def _demand_effect(path: Path, given: dict[str, Any]) -> None:
 def stop_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
     """Stop the daemon and wait until it has ended; running tasks go on without it.
 
-    They report their results when the daemon is back, and waiting tasks start then.
-    Workers and launchers without a running task exit after a minute.
+    They report their results when the daemon is back, and waiting tasks start then. If
+    you have no unfinished tasks, your launcher and its workers end with the daemon. Else
+    those without a running task exit after a minute.
     """
     with connect(socket) as client:
+        _await_launcher(client.path)
         pid, path = _stop_and_wait(client, timeout)
     if as_json:
         emit(
@@ -141,6 +147,25 @@ def stop_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> None:
         )
     else:
         say(f"stopped (process {pid})")
+
+
+def _await_launcher(path: Path) -> None:
+    """Wait until the user's launcher has registered, so that the daemon can retire it.
+
+    It has not if it was started a moment ago, or if the daemon was: it would stay for a
+    minute, and for a day if a worker cannot know whether the daemon has its last report.
+    """
+    deadline = time.monotonic() + REGISTRATION
+    while _has_launcher_process(path) and time.monotonic() < deadline:
+        welcome = handshake(path)
+        if welcome is None or welcome.launcher:
+            return
+        time.sleep(PAUSE)
+
+
+def _has_launcher_process(path: Path) -> bool:
+    pids = launcher_processes(path.absolute())
+    return any(_owner_of(pid) == os.getuid() for pid in pids)
 
 
 def _stop_and_wait(client: Client, timeout: float) -> tuple[int, Path]:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import signal
+import sys
+import threading
 import time
 import webbrowser
 from pathlib import Path
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 SIZE = (120, 32)
 """Columns and lines of a screenshot."""
+HUNG_UP = 128 + signal.SIGHUP
+"""Exit status without a terminal: that of a shell's command which SIGHUP has ended."""
 FIRST_LOOKS = 2
 """Number of reads before a screenshot: rates need two."""
 
@@ -74,9 +81,22 @@ def top_command(
         raise HetError(lacking("top needs", "textual")) from error
     app = Top(socket, every)
     if screenshot is None:
+        threading.Thread(target=_end_with_terminal, daemon=True).start()
         app.run()
     else:
         screenshot.write_text(asyncio.run(_screenshot(app)), encoding="utf-8")
+
+
+def _end_with_terminal() -> None:
+    """End this process when its terminal is gone, also if SIGHUP is ignored or not sent.
+
+    Textual's thread for input would read the end of the file for ever, and what it still
+    has to write fails: there is nothing that could be left in order.
+    """
+    terminal = select.poll()
+    terminal.register(sys.stdout.fileno(), 0)  # a hang-up is always reported
+    terminal.poll()
+    os._exit(HUNG_UP)
 
 
 def _print_node(socket: Path | None, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 
 from hetctl.completing import applications, files, parameters_of, resources
 from hetctl.completing import selectors as selectors_there
-from hetctl.options import assignments, connect, submitting
+from hetctl.options import assignments, connect, distinct, submitting
 from hetctl.output import emit, say, table
 from hetctl.submission.conditions import conditions, dependencies
 from hetctl.submission.interpreter import OPTION, become_chosen, refused
@@ -253,6 +253,7 @@ SCHEDULING = [
         "--expect",
         type=ExpectedTime(),
         multiple=True,
+        callback=distinct,
         help="Time that you expect on a kind or resource: gpu=30s; what was measured counts more.",
     ),
     click.option(
@@ -636,7 +637,7 @@ def _options(client: Client, given: dict[str, Any]) -> Options:
         **dependencies(client, given["after"]),
         hold=given["hold"],
         resources=tuple(resources),
-        seconds=_expected(client, dict(given["expect"])),
+        seconds=_expected(client, given["expect"]),
         strip=given.get("strip"),
         job=given["job"],
         deadline_s=given["deadline"],
@@ -728,6 +729,7 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
     sweep = { n = [1024, 2048], steps = [100, 1000] }
     """  # noqa: D301  click reads the backspaces
     from hetctl.submission.batchfile import BatchFile
+    from libtask.messages import MAX_TASKS
 
     try:
         opened = connect(given["socket"], start=given["start"])
@@ -742,10 +744,18 @@ def batch_command(file: Path, *, check: bool, job: str, **given: Any) -> int:
         kinds = {each.spec.name: each.spec.kind for each in client.devices()}
         store = None if check else attachments_of(client)
         environments = Environments(store, given["export"], given["variables"])
-        specs = BatchFile(file, environments, dict(kinds), job=job).read()
+        batch = BatchFile(file, environments, dict(kinds), job=job)
+        specs = batch.read()
+        if check or len(specs) > MAX_TASKS:  # several messages, of which one may fail
+            batch.ask(client)
         if check:
             return _checked(file, len(specs), resources=True, as_json=given["as_json"])
-        return finish(client, client.submit_specs(specs, export_of(given)), given)
+        try:
+            handles = client.submit_specs(specs, export_of(given))
+        except InputError:
+            batch.ask(client)  # names the table
+            raise
+        return finish(client, handles, given)
 
 
 def _checked(file: Path, count: int, *, resources: bool, as_json: bool) -> int:

@@ -285,7 +285,10 @@ class BatchCheck(TypedDict):
     file: str
     tasks: Count
     resources_checked: Annotated[
-        bool, Meta(description="whether a daemon answered with its resources")
+        bool,
+        Meta(
+            description="whether a daemon answered, and checked what the tasks need of its node"
+        ),
     ]
 
 

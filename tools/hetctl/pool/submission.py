@@ -18,7 +18,7 @@ import msgspec
 
 from hetctl.commands.submit import WORDS, Array, natural, parted, usage
 from hetctl.completing import applications, files, parameters_of
-from hetctl.options import assignments
+from hetctl.options import assignments, distinct
 from hetctl.output import emit, say, table
 from hetctl.pool.connection import complete_nodes, open_pool, pooled, settings_of
 from hetctl.pool.nodes import check_nodes
@@ -228,6 +228,7 @@ class PoolSubmit(click.Command):
     "--expect",
     type=ExpectedTime(),
     multiple=True,
+    callback=distinct,
     help="Time that you expect on a kind, a resource, or a node's: gpu=30s, n1/gpu0=20s.",
 )
 @click.option(
@@ -416,7 +417,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
         "cores": given["cores"],
         "memory_bytes": given["memory"],
         "time_limit_s": given["time_limit"],
-        "seconds": dict(given["expect"]),
+        "seconds": given["expect"],
         "retries": given["retries"],
     }
     return {name: value for name, value in values.items() if value}

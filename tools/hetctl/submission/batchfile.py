@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hetctl.submission.programs import Environments
+    from libtask.client.client import Client
 
 
 class Inflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,6 +182,8 @@ class BatchFile:
         self._mistakes: list[str] = []
         self._specs: list[TaskSpec] = []
         self._named: dict[str, list[int]] = {}
+        self._first: dict[str, TaskSpec] = {}
+        """The first task of each table, by its place."""
 
     def read(self) -> list[TaskSpec]:
         """Return the tasks in order.
@@ -194,6 +197,26 @@ class BatchFile:
         if self._mistakes:
             raise InputError("\n".join(self._mistakes))
         return self._specs
+
+    def ask(self, client: Client) -> None:
+        """Have the daemon check the tasks: it knows the node's cores, memory and limits.
+
+        Raises:
+            InputError: it would refuse some of them; the text has a line for each table.
+
+        """
+        refused: dict[bytes, InputError | None] = {}
+        kind = InputError
+        for where, first in self._first.items():
+            spec = _alone(first)
+            key = msgspec.msgpack.encode(spec)
+            if key not in refused:
+                refused[key] = _refusal(client, spec)
+            if error := refused[key]:
+                kind = type(error)
+                self._mistake(where, str(error))
+        if self._mistakes:
+            raise kind("\n".join(self._mistakes))
 
     def _tables(self) -> list[Any]:
         try:
@@ -244,6 +267,8 @@ class BatchFile:
         first = len(self._specs)
         self._name(where, entry, first, len(specs))
         self._check_places(where, entry, specs)
+        if specs:
+            self._first[where] = specs[0]
         specs = [replaced(spec, after=after, **conditions) for spec in specs]
         self._specs += [
             _relative(spec, first + number) for number, spec in enumerate(specs)
@@ -555,6 +580,22 @@ def with_inputs(spec: TaskSpec, amounts: dict[int, int]) -> TaskSpec:
         for task, amount in amounts.items()
     ]
     return replaced(spec, inputs=inputs)
+
+
+def _alone(spec: TaskSpec) -> TaskSpec:
+    """Return a task without what does not matter to the node, and names no other tasks."""
+    return replaced(
+        spec, params={}, name="", inputs=[], after=[], after_any=[], after_notok=[]
+    )
+
+
+def _refusal(client: Client, spec: TaskSpec) -> InputError | None:
+    """Return the error with which the daemon would refuse a task; None: it would not."""
+    try:
+        client.estimate_spec(spec)
+    except InputError as error:
+        return error
+    return None
 
 
 def _relative(spec: TaskSpec, position: int) -> TaskSpec:

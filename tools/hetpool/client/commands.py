@@ -59,8 +59,6 @@ def checked(
         if params.get(name):
             raise InputError(f"a command in a pool has no {name}; send a file along")
     command = build(Command, params)
-    if cwd and not Path(cwd).is_absolute():
-        raise InputError(f"cwd: expected a whole path on the node, got {cwd!r}")
     if not cwd:
         _check_programs(command, {each.name for each in sent})
     files = {

@@ -128,6 +128,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise InputError(
                 f"no option {name!r}{hint}; a pool knows {', '.join(known)}"
             )
+    cwd = str(options.get("cwd", ""))
+    if cwd and not Path(cwd).is_absolute():
+        raise InputError(f"cwd: expected a whole path on the node, got {cwd!r}")
 
 
 def zipped(app: Any, iterables: Sequence[Iterable[Any]]) -> list[tuple[Any, ...]]:

@@ -15,8 +15,6 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import platformdirs
-
 from hetpool import messages as m
 from hetpool.client.describing import Input, described, zipped
 from hetpool.client.loop_thread import LoopThread
@@ -33,6 +31,7 @@ from hetpool.seam import EngineGoneError, Errand
 from hetpool.setup.config import read_settings
 from hetpool.setup.endpoint import probe
 from libtask.errors import HetError, InputError
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -425,7 +424,7 @@ class Pool:
 
 def default_incoming() -> Path:
     """Return the folder in which clients leave input files for nodes of their machine."""
-    return platformdirs.user_data_path("hetpool") / "incoming"
+    return user_folder("data", "hetpool") / "incoming"
 
 
 def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import dask
 from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
-from platformdirs import user_cache_path
 
 from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import HTTP, configure, security
 from hetpool.seam import ErrandState
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from hetpool.seam import Answer, SchedulerAudience
@@ -58,7 +58,7 @@ class DaskSchedulerEngine:
     def __init__(self, settings: EngineSettings) -> None:
         configure(settings)
         # its own files, which it would share with other users else
-        dask.config.set(temporary_directory=str(user_cache_path("hetpool")))
+        dask.config.set(temporary_directory=str(user_folder("cache", "hetpool")))
         self._settings = settings
         self._handlers: dict[str, Answer] = {}
         self._scheduler: Scheduler = None

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 from hetpool.engine.worker import DaskWorkerEngine
 from hetpool.files.node_files import NodeFiles
 from hetpool.inquiry import INQUIRE, NodeInquiry, TransferRecord
@@ -18,6 +16,7 @@ from hetpool.node.agent import Agent, machine_name
 from hetpool.node.lease import Lease
 from hetpool.node.resources import ResourceWatch
 from hetpool.node.tasks import NodeTasks, is_of_pool
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,7 @@ async def serve(
         DaemonUnreachableError: its hetd does not answer.
 
     """
-    data = platformdirs.user_data_path("hetpool")
+    data = user_folder("data", "hetpool")
     own = options.node
     folder = options.folder or data / "nodes" / own.name
     place = (own.name, own.host, own.port)

@@ -11,7 +11,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hetpool.attempts import mark_of
 from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
@@ -26,7 +26,7 @@ from hetpool.node.outputs import (
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
 from libtask.errors import HetError, InputError
-from libtask.messages import ENDED, MIN_LEASE_S, TaskSpec
+from libtask.messages import ENDED, MIN_LEASE_S, Kind, TaskSpec
 from libtask.parameters import know_parameters
 from libtask.snapshots import export
 
@@ -50,6 +50,7 @@ MOVED = "moved to another node"
 """Reason of the cancellation of a task whose job goes on elsewhere."""
 MOST_RECENT = 10_000
 """Ended tasks that an agent looks through after a restart."""
+KINDS = frozenset(get_args(Kind))
 log = logging.getLogger("hetpool")
 
 STATES: Mapping[str, JobState] = {
@@ -101,6 +102,9 @@ class NodeTasks:
         self._lease_s = max(MIN_LEASE_S, lease_s)
         self.client = Client(socket, patience=patience)
         self.commands = NodeCommands(self.client, folder)
+        self._resources: set[str] = set()
+        self._resources_of = 0
+        """Pid of the hetd that has these resources; its next one may have others."""
         self._outputs: dict[int, tuple[str, tuple[Path, ...]]] = {}
         """Task -> the mark of its attempt in the names of its output files, and these."""
 
@@ -140,7 +144,7 @@ class NodeTasks:
         options = {key: value for key, value in job.options.items() if key in OPTIONS}
         # it belongs to the pool, not to the place where the agent was started
         options["export"] = "none"
-        options["seconds"] = job.seconds_at(self._node)
+        options["seconds"] = self._seconds_here(job)
         if job.is_command:
             there = replace(job, params=arguments[0])
             prepared = self.commands.prepared(there, places, terms, snapshot)
@@ -163,6 +167,18 @@ class NodeTasks:
         if snapshot is not None:
             self._continue(handle, snapshot)
         return handle
+
+    def _seconds_here(self, job: PoolJob) -> dict[str, float]:
+        """Return the expected times of a job, without those of resources of other nodes."""
+        wanted = job.seconds_at(self._node)
+        if wanted.keys() <= KINDS:
+            return wanted
+        daemon = self.client.welcome.pid
+        if self._resources_of != daemon:
+            self._resources = {each.spec.name for each in self.client.devices()}
+            self._resources_of = daemon
+        here = KINDS | self._resources
+        return {name: seconds for name, seconds in wanted.items() if name in here}
 
     def _continue(self, handle: TaskHandle, snapshot: Path) -> None:
         """Let a new task go on from a snapshot; without it, it begins at the start."""

@@ -29,6 +29,7 @@ from hetpool.setup.endpoint import HIGHEST_PORT, Address, TlsFiles, parse_addres
 from hetpool.setup.settings import BrokerSettings, EngineSettings
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
+from libtask.user_folders import user_folder
 from libtask.wording import suggestion
 
 if TYPE_CHECKING:
@@ -167,9 +168,7 @@ def default_file(environment: Mapping[str, str] = os.environ) -> Path:
     named = environment.get(FILE_VARIABLE)
     if named:
         return Path(named).absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_config_dir("hetd")) / "pool.toml"
+    return user_folder("config") / "pool.toml"
 
 
 def read_settings(

@@ -34,6 +34,7 @@ from hetpool.setup.endpoint import DEFAULT_PORT, TlsFiles
 from hetpool.setup.supervisor import Role
 from libtask.endpoint import default_socket, probe
 from libtask.errors import DaemonUnreachableError, HetError, InputError
+from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,16 +73,17 @@ class PoolFiles:
     @property
     def state(self) -> Path:
         """Folder of logs and of the supervisor: beside a file that is not the user's own."""
-        import platformdirs
-
-        if self.file == Path(platformdirs.user_config_dir("hetd")) / "pool.toml":
-            return Path(platformdirs.user_state_dir("hetd")) / "pool"
+        if self.usual:
+            return user_folder("state") / "pool"
         return self.file.with_name(f"{self.file.name}.state")
 
     @property
     def usual(self) -> bool:
         """Whether the units of systemd find the file by themselves."""
-        return self.file == default_file({})
+        try:
+            return self.file == default_file({})
+        except InputError:  # there is no home directory
+            return False
 
 
 def place_of(environment: Mapping[str, str] = os.environ) -> PoolFiles:

@@ -21,7 +21,7 @@ from libtask.messages import (
     Submitted,
     Subscribe,
 )
-from system.private_daemon import eventually
+from system.private_daemon import PATIENCE, eventually
 from unit.fake_daemon import FakeDaemon, a_change, a_task, specs
 
 if TYPE_CHECKING:
@@ -170,17 +170,36 @@ def test_a_watch_outlives_a_restart_of_the_daemon(tmp_path: Path) -> None:
     second.close()
 
 
-def test_a_watch_ends_when_the_daemon_stays_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("libtask.client.subscription.PATIENCE_SECONDS", 0.0)
+def test_a_watch_ends_when_the_daemon_stays_away(tmp_path: Path) -> None:
     fake = FakeDaemon(tmp_path / "s")
-    with Client(fake.path) as client, client.watch() as changes:
+    with Client(fake.path, patience=0.0) as client, client.watch() as changes:
         fake.close()
         fake.path.unlink()
 
-        with pytest.raises(DaemonUnreachableError, match="absent"):
+        for _ in range(2):
+            with pytest.raises(DaemonUnreachableError, match="absent"):
+                next(changes)
+        changes.close()
+        with pytest.raises(DaemonUnreachableError, match="closed"):
+            changes.within(PATIENCE)
+
+
+def test_a_watch_continues_with_a_daemon_that_is_back_late(tmp_path: Path) -> None:
+    first = FakeDaemon(tmp_path / "s")
+    with Client(first.path, patience=0.0) as client, client.watch_all() as changes:
+        first.close()
+        with pytest.raises(DaemonUnreachableError):
             next(changes)
+        ended = a_task(7, state="completed", result="after", finished=4e9)
+        second = FakeDaemon(tmp_path / "s", tasks={7: ended})
+
+        missed = next(changes)
+        second.push(a_change(8, "running"))
+        following = next(changes)
+    second.close()
+
+    assert (missed.id, missed.what, missed.result) == (7, "seen", "after")
+    assert (following.id, following.state) == (8, "running")
 
 
 def test_restarted_daemon_is_found_again(tmp_path: Path) -> None:
@@ -207,6 +226,65 @@ def test_daemon_that_stays_away_fails_the_waits(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnreachableError):
         handle.result(10)
     client.close()
+
+
+def test_a_wait_is_possible_again_when_the_daemon_is_back_late(tmp_path: Path) -> None:
+    first = FakeDaemon(tmp_path / "s")
+    client = Client(first.path, patience=0.0)
+    one, other, running = client.submit_specs(specs(3))
+    first.close()
+    for handle in (one, other, running):
+        with pytest.raises(DaemonUnreachableError, match="no daemon"):
+            handle.result(PATIENCE)
+    asked_of_nobody = other.ended
+
+    tasks = {
+        1: a_task(1, state="completed", result="after"),
+        2: a_task(2, state="cancelled"),
+        3: a_task(3, state="running"),
+    }
+    second = FakeDaemon(tmp_path / "s", tasks=tasks)
+
+    assert one.result(PATIENCE) == "after"
+    assert other.wait(PATIENCE) == "cancelled"
+    with pytest.raises(TimeoutError, match="task 3 has not ended after 0 s"):
+        running.result(0)
+    second.push(a_change(3, "completed", result=3))
+    assert running.result(PATIENCE) == 3
+    assert isinstance(asked_of_nobody.exception(0), DaemonUnreachableError)
+    client.close()
+    second.close()
+
+
+def test_any_request_to_a_daemon_that_is_back_late_follows_the_lost_tasks(
+    tmp_path: Path,
+) -> None:
+    first = FakeDaemon(tmp_path / "s")
+    client = Client(first.path, patience=0.0)
+    handle = client.submit_specs(specs(1))[0]
+    first.close()
+    with pytest.raises(DaemonUnreachableError):
+        handle.result(PATIENCE)
+    ended = {1: a_task(1, state="completed", result="after")}
+    second = FakeDaemon(tmp_path / "s", tasks=ended)
+
+    client.devices()
+
+    eventually(lambda: handle.state == "completed", "the end of the task")
+    client.close()
+    second.close()
+
+
+def test_a_wait_with_a_closed_client_says_so(tmp_path: Path) -> None:
+    fake = FakeDaemon(tmp_path / "s")
+    client = Client(fake.path)
+    handle = client.submit_specs(specs(1))[0]
+    client.close()
+    fake.close()
+
+    for _ in range(2):
+        with pytest.raises(DaemonUnreachableError, match="the client was closed"):
+            handle.result(PATIENCE)
 
 
 def test_a_user_is_told_who_is_waited_for(

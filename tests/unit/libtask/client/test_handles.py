@@ -18,6 +18,16 @@ NOBODY = cast("Follower", None)
 """No client: these handles ask it nothing."""
 
 
+class _GoneDaemon:
+    """A client whose daemon does not come back."""
+
+    def follow_again(self, _timeout: float | None = None) -> None:
+        raise DaemonUnreachableError("not back")
+
+
+GONE = cast("Follower", _GoneDaemon())
+
+
 def change(state: TaskState) -> TaskChanged:
     return TaskChanged(id=7, state=state, at=1.0, result=3)
 
@@ -56,12 +66,12 @@ def test_changes_after_the_end_change_nothing() -> None:
 
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_an_end_that_will_not_be_known_is_raised(*, asked_before: bool) -> None:
-    handle = TaskHandle(NOBODY, 7)
+    handle = TaskHandle(GONE, 7)
     if asked_before:
         assert not handle.ended.done()
     handle.lose(DaemonUnreachableError("gone"))
     assert handle.done()
-    with pytest.raises(DaemonUnreachableError, match="gone"):
+    with pytest.raises(DaemonUnreachableError, match="not back"):
         handle.result(0)
     assert isinstance(handle.ended.exception(0), DaemonUnreachableError)
 

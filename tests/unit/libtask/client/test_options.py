@@ -37,6 +37,8 @@ APP = ("synthetic", {"seconds": {"cpu": 0.01}})
         ({"after": 3}, "option after: expected list[int], got 3"),
         ({"after": ["a"]}, "option after: expected list[int], got ['a']"),
         ({"resources": "cpu"}, "option resources: expected list[str], got 'cpu'"),
+        ({"strip": 0}, "option strip: expected int >= 1, got 0"),
+        ({"strip": -1}, "option strip: expected int >= 1, got -1"),
         ({"seconds": {"cpu": "1m"}}, "option seconds: expected dict[str, float], got"),
         ({"overrun": "go"}, "option overrun: expected one of 'continue', 'stop', got"),
         ({"begin": "now"}, "option begin: expected float or none, got 'now'"),
@@ -81,6 +83,21 @@ def test_options_may_have_the_usual_types_of_their_values(
     assert (sent.after, sent.resources, sent.seconds) == ([1, 2], ["cpu"], {"cpu": 2.0})
     assert (sent.cores, sent.retries, sent.time_limit_s) == (ALL_CORES, 0, 5.0)
     assert sent.cwd == "/data"
+
+
+def test_a_relative_folder_is_that_of_the_submitter(
+    client: Client,
+    daemon: FakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    client.submit(*APP, cwd="here")
+    client.submit(*APP, cwd=Path("here"))
+    client.submit(*APP, cwd="")
+
+    folders = [each.tasks[0].cwd for each in daemon.requests(Submit)]
+    assert folders == [f"{tmp_path}/here", f"{tmp_path}/here", str(tmp_path)]
 
 
 def test_options_may_be_numpys(client: Client, daemon: FakeDaemon) -> None:
