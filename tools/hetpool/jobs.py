@@ -28,7 +28,7 @@ BY_ENGINE = 64 << 20
 """Bytes of an input that Dask may hold in memory; the intake pulls larger ones into files."""
 
 JobState = Literal[
-    "waiting",  # not placed
+    "waiting",  # no node can run it now
     "placed",  # on a node; its inputs are on their way
     "staged",  # in the queue of the node's hetd
     "running",
@@ -252,6 +252,8 @@ class PoolPlan:
         makespan: seconds from now to the end of the last job, as planned.
         bound: no plan is shorter, seconds.
         notes: remarks for users.
+        waiting: jobs that no node can run now and that the pool keeps until one can:
+            job -> its order among all jobs.
 
     """
 
@@ -260,6 +262,7 @@ class PoolPlan:
     makespan: float = 0.0
     bound: float = 0.0
     notes: tuple[str, ...] = ()
+    waiting: dict[Identifier, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,7 @@ class JobStatus:
         reason: of a failure, in one line.
         snapshot: when its newest snapshot was copied to another node (seconds since the
             epoch); 0: never.
+        order: position among all jobs of the pool; newer jobs have higher ones.
 
     """
 
@@ -288,3 +292,4 @@ class JobStatus:
     progress: float = 0.0
     reason: Annotated[str, Meta(max_length=4096)] = ""
     snapshot: float = 0.0
+    order: int = 0

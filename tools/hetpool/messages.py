@@ -44,14 +44,14 @@ class PlaceJobs:
         jobs: the batch.
         planner: empty: the pool's.
         only_plan: return the plan and forget it.
-        held_by: where a job was before the scheduler restarted: job -> node.
+        started: jobs that were started before the scheduler was lost: a node may have them.
 
     """
 
     jobs: Annotated[tuple[PoolJob, ...], Meta(max_length=MAX_JOBS)]
     planner: Annotated[str, Meta(max_length=32)] = ""
     only_plan: bool = False
-    held_by: dict[Identifier, NodeName] = field(default_factory=dict)
+    started: Ids = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,8 @@ def result_of(outcome: JobOutcome, job: str) -> Any:
     if outcome.state == "completed":
         return _read(outcome, place)
     if outcome.state == "cancelled":
-        raise CancelledError(f"{place} was cancelled: {outcome.text}")
+        where = place if outcome.task else f"job {job[:8]}"
+        raise CancelledError(f"{where} was cancelled: {outcome.text}")
     if outcome.state == "refused":
         raise InputError(f"job {job[:8]} on {outcome.node}: {outcome.text}")
     failed = TaskFailedError(f"{place} failed: {outcome.text}", outcome.lines)

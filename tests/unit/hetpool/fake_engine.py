@@ -128,6 +128,9 @@ class FakeEngine:
     def take_back(self, key: str) -> None:
         self.calls.append(("take_back", key, ""))
 
+    def cancel(self, key: str, reason: str) -> None:
+        self.calls.append(("cancel", key, reason))
+
     def knows(self, key: str) -> bool:
         return key in self.known
 
@@ -157,6 +160,7 @@ class FakePool:
         """Place jobs; return their nodes."""
         plan = await self.ask("place", m.PlaceJobs(jobs, **fields), PoolPlan)
         self.engine.known |= {entry.errand for entry in plan.entries}
+        self.engine.known |= plan.waiting.keys()
         return {entry.job: entry.node for entry in plan.entries}
 
     async def claim(

@@ -16,7 +16,7 @@ from hetpool.placing import Commitments
 from hetpool.seam import ErrandState
 from hetpool.setup.settings import BrokerSettings
 from hetsched.planning.batch.planners import make_planner
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import InputError, NotAllowedError, NotFoundError
 from unit.hetpool.fake_engine import FakePool, a_job, a_node
 from unit.hetpool.jumping_loop import run as in_jumping_time
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 JOB = a_job(1)
+PICKY = a_job(3, nodes=("n3",))
 CPU, GPU = NodeSlot("cpu", "cpu"), NodeSlot("gpu0", "gpu")
 SAVED = m.SnapshotFile("cd" * 32, 1000, "n1")
 
@@ -128,12 +129,12 @@ def test_plans_count_on_the_rate_that_a_node_measured() -> None:
 def test_what_nothing_can_run_is_left_out_until_something_can() -> None:
     async def story() -> None:
         pool = await a_pool()
-        picky = a_job(3, nodes=("n3",))
-        assert await pool.place(picky) == {}
+        assert await pool.place(PICKY) == {}
 
         await pool.join(a_node("n3"))
+        await pool.look()
 
-        assert await pool.place(picky) == {picky.id: "n3"}
+        assert await pool.place(PICKY) == {PICKY.id: "n3"}
 
     run(story())
 
@@ -254,6 +255,207 @@ def test_an_ended_job_makes_room_and_a_forgotten_one_is_gone() -> None:
         pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
         assert not pool.broker.ledger.placed
         assert not pool.broker.ledger.errands
+
+    run(story())
+
+
+# ------------------------------------------------------------ jobs that wait for a node
+
+
+async def listed(pool: FakePool, *ids: str) -> list[tuple[str, str]]:
+    """Return the states of jobs as the broker lists them."""
+    found = await pool.ask("jobs", m.ListJobs(ids), m.JobList)
+    return [(each.id, each.state) for each in found.jobs]
+
+
+def test_a_job_that_waits_is_listed_and_placed_when_a_node_can_run_it() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        plan = await pool.ask("place", m.PlaceJobs((PICKY,)), PoolPlan)
+        pool.engine.known.add(PICKY.id)
+
+        assert plan.entries == ()
+        assert list(plan.waiting) == [PICKY.id]
+        assert plan.notes == ("1 job waits: no node that is present can run it",)
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+        await pool.look(after=10.0)
+        assert pool.engine.calls == []
+        await pool.join(a_node("n3"))
+        await pool.look()
+
+        assert pool.engine.calls == [("pin", PICKY.id, "tls://n3:9000")]
+        assert (await pool.claim("n3", PICKY)).owned
+        assert await listed(pool) == [(PICKY.id, "placed")]
+        await pool.look(after=10.0)
+        assert len(pool.engine.calls) == 1
+
+    run(story())
+
+
+def test_jobs_wait_while_the_only_node_is_drained() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        assert await pool.place(a_job(1), a_job(2)) == {}
+        await pool.look()
+
+        await pool.ask("drain", m.DrainNode("n1", on=False))
+        await pool.look()
+
+        assert {key for _, key, _ in pool.engine.calls} == {a_job(1).id, a_job(2).id}
+        assert not pool.broker.ledger.waiting
+
+    run(story())
+
+
+def test_a_job_that_waits_is_placed_only_when_its_client_has_started_it() -> None:
+    # else it would be started without a node after it was pinned to one, and stay so
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        pool.engine.known.clear()
+        await pool.join(a_node("n3"))
+        await pool.look()
+        assert pool.engine.calls == []
+
+        pool.engine.known.add(PICKY.id)
+        await pool.look(after=6.0)
+
+        assert pool.engine.calls == [("pin", PICKY.id, "tls://n3:9000")]
+
+    run(story())
+
+
+def test_a_job_that_waits_and_that_no_client_starts_is_set_aside() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+        assert await listed(pool) == []
+
+        pool.engine.known.add(PICKY.id)
+        pool.broker.errand_changed(PICKY.id, ErrandState.OPEN)
+
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+
+    run(story())
+
+
+def test_a_job_that_is_sent_twice_waits_once() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await asyncio.gather(pool.place(PICKY), pool.place(PICKY))
+        await pool.place(PICKY)
+
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+
+    run(story())
+
+
+def test_a_job_that_waits_can_be_cancelled() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        unbegun = await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+        await pool.join(a_node("n3"))
+        await pool.look()
+
+        assert unbegun.names == (PICKY.id,)
+        assert pool.engine.calls == [("cancel", PICKY.id, "enough")]
+        assert await listed(pool) == []
+        assert await listed(pool, PICKY.id) == [(PICKY.id, "cancelled")]
+
+    run(story())
+
+
+def test_a_job_that_is_started_after_its_cancellation_ends() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+
+        pool.broker.errand_changed(PICKY.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == [("cancel", PICKY.id, "enough")] * 2
+
+    run(story())
+
+
+def test_a_job_that_waits_can_be_moved_to_a_node_that_is_drained() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        await pool.place(JOB)
+
+        await pool.ask("move", m.MoveJob(JOB.id, "n1"))
+
+        assert pool.engine.calls == [("pin", JOB.id, "tls://n1:9000")]
+        assert (await pool.claim("n1", JOB)).owned
+
+    run(story())
+
+
+def test_a_job_that_waits_goes_where_a_late_node_has_it() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        await pool.place(JOB)
+
+        lost = await pool.join(a_node("n2"), m.OpenJob(JOB.id, 7))
+        await pool.look()
+
+        assert lost == ()
+        assert pool.engine.calls == [("pin", JOB.id, "tls://n2:9000")]
+        terms = await pool.claim("n2", JOB)
+        assert (terms.owned, terms.generation, terms.reported) == (True, 7, True)
+
+    run(story())
+
+
+def test_a_job_that_nobody_waits_for_any_longer_waits_no_longer() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        pool.broker.errand_changed(PICKY.id, ErrandState.FORGOTTEN)
+
+        assert await listed(pool) == []
+
+    run(story())
+
+
+def test_more_jobs_than_may_wait_are_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_WAITING", 2)
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        with pytest.raises(NotAllowedError, match="2 at most"):
+            await pool.place(*(a_job(n, nodes=("n3",)) for n in (4, 5)))
+
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+        assert len(await pool.place(a_job(6))) == 1
+
+    run(story())
+
+
+def test_later_jobs_that_wait_are_listed_with_higher_orders() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(a_job(9, nodes=("n3",)))
+        await pool.place(a_job(4, nodes=("n3",)))
+        await pool.place(a_job(7))
+
+        found = await pool.ask("jobs", m.ListJobs(), m.JobList)
+
+        orders = {each.id: each.order for each in found.jobs}
+        assert orders[a_job(9).id] < orders[a_job(4).id] < orders[a_job(7).id]
 
     run(story())
 
@@ -400,7 +602,7 @@ def test_after_a_restart_a_job_stays_where_its_node_reports_it() -> None:
         pool = await a_pool("n1")
         await pool.join(a_node("n2"), m.OpenJob(JOB.id, 7))
 
-        assert await pool.place(JOB, held_by={JOB.id: "n1"}) == {JOB.id: "n2"}
+        assert await pool.place(JOB, started=(JOB.id,)) == {JOB.id: "n2"}
         terms = await pool.claim("n2", JOB)
         assert (terms.generation, terms.reported) == (7, True)
 
@@ -410,12 +612,10 @@ def test_after_a_restart_a_job_stays_where_its_node_reports_it() -> None:
 def test_after_a_restart_a_job_waits_for_the_node_that_may_have_it() -> None:
     async def story() -> None:
         pool = await a_pool("n1")
-        held = {JOB.id: "n2"}
-
-        assert await pool.place(JOB, held_by=held) == {}
+        assert await pool.place(JOB, started=(JOB.id,)) == {}
         pool.now += 30.0
 
-        assert await pool.place(JOB, held_by=held) == {JOB.id: "n1"}
+        assert await pool.place(JOB, started=(JOB.id,)) == {JOB.id: "n1"}
 
     run(story())
 

@@ -203,9 +203,10 @@ def _views(
     return sorted(found.values(), key=_age, reverse=True)
 
 
-def _age(view: TaskView) -> tuple[float, str]:
+def _age(view: TaskView) -> tuple[float, int, str]:
     """Order by submission; tasks that no hetd has are the newest."""
-    return (view.submitted if view.submitted is not None else float("inf"), view.job)
+    submitted = view.submitted if view.submitted is not None else float("inf")
+    return (submitted, view.status.order if view.status is not None else 0, view.job)
 
 
 def _ask_all(

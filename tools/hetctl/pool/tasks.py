@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hetctl.pool.gathering import Gathered, TaskView
     from hetpool.client.pool import Pool, PoolTask
     from hetpool.inquiry import AskFile
+    from hetpool.jobs import JobStatus
 
 DAY_S = 86_400.0
 LOOK_S = 0.5
@@ -185,7 +186,8 @@ def wait_for(
     """Wait until jobs have ended; return the exit status of `hetctl wait`.
 
     The nodes are asked, not a future: the jobs may be another client's. Of its own tasks,
-    this client knows those that a node refused, which are on no node.
+    this client knows those that a node refused, which are on no node; the broker knows
+    those that were cancelled before they had a node.
     """
     from hetctl.pool.gathering import TaskView, gathered
 
@@ -196,11 +198,9 @@ def wait_for(
         found = gathered(pool)
         mine = [view for view in found.tasks if view.job in set(jobs)]
         seen = {view.job for view in mine}
-        mine += [
-            TaskView(task.id, status=task.status())
-            for task in ended
-            if task.id not in seen
-        ]
+        absent = [task.status() for task in ended if task.id not in seen]
+        absent += _cancelled(pool, set(jobs) - seen - {each.id for each in absent})
+        mine += [TaskView(each.id, status=each) for each in absent]
         for view in reversed(mine):
             if view.job in left and view.ended:
                 left.discard(view.job)
@@ -215,6 +215,12 @@ def wait_for(
         say(f"hetctl: {len(left)} of {len(jobs)} tasks have not ended", err=True)
         return EXIT_TIMEOUT
     return status_of({view.state for view in mine})
+
+
+def _cancelled(pool: Pool, jobs: set[str]) -> list[JobStatus]:
+    """Return the states of jobs that were cancelled before they had a node."""
+    found = pool.tasks(sorted(jobs)) if jobs else []
+    return [each for each in found if each.state == "cancelled" and not each.node]
 
 
 def ended_line(view: TaskView, found: Gathered) -> str:
@@ -391,7 +397,7 @@ def _outside(view: TaskView) -> str:
         reason = reason_of(view)
         return f"has ended: {view.state}" + (f": {reason}" if reason else "")
     return {
-        "waiting": "waits for a node: the pool has not placed it yet",
+        "waiting": "waits: no node that is present can run it now",
         "transferring": f"is placed on {view.node}: its input files are on their way",
         "moving": f"moves to another node; it was on {view.node or 'none'}",
     }.get(view.state, view.state)

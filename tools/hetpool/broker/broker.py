@@ -21,6 +21,7 @@ from hetpool.broker.ledger import Ledger
 from hetpool.broker.moving import Mover
 from hetpool.broker.racks import WHOLE, batch_of
 from hetpool.broker.replanning import Replanner
+from hetpool.broker.waiting import WaitingJobs
 from hetpool.inquiry import INQUIRE, Relay
 from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
@@ -92,6 +93,7 @@ class Broker:
         self._replanner = Replanner(
             self.ledger, self._ask, self._planned, self._mover, clock
         )
+        self._waiting = WaitingJobs(self.ledger, engine, self._planned, clock)
         self._requests: list[BatchRequest] = []
         self._window_closed_at = -math.inf
         """When the last window closed."""
@@ -125,6 +127,7 @@ class Broker:
 
     def errand_changed(self, key: str, state: ErrandState) -> None:
         if key not in self.ledger.errands:
+            self._waiting.errand_changed(key, state)
             return
         if state is ErrandState.FORGOTTEN:
             self.ledger.forget(key)
@@ -145,7 +148,7 @@ class Broker:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Place the jobs of lost nodes elsewhere, and set aside what no client started."""
+        """Place the jobs of lost nodes and those that wait; set aside what no client started."""
         now = self._clock()
         for name, since in list(self.ledger.lost_at.items()):
             if now - since >= self.settings.replace_s:
@@ -155,11 +158,14 @@ class Broker:
             old = now - placed.planned_at > UNSTARTED_S
             if old and not self._engine.knows(key):
                 self.ledger.set_aside(key)
+        self._waiting.set_unstarted_aside(now - UNSTARTED_S)
         await self._cancel_again()
         for placed in list(self._copier.due()):
             self._spawn(self._copier.copy(placed))
         self._replanner.find_overdue(self.settings.deviation)
         async with self._planning_now:
+            if await self._waiting.look(self.settings.planner):
+                self._replanner.set_due()
             await self._replanner.look(self.settings.planner)
 
     async def _cancel_again(self) -> None:
@@ -191,20 +197,19 @@ class Broker:
             for job in wanted.jobs
             if job.id in self.ledger.placed
         ]
-        return encode(replace(plan, entries=tuple(entries), notes=notes))
+        waiting = {
+            job.id: self.ledger.waiting[job.id].order
+            for job in wanted.jobs
+            if job.id in self.ledger.waiting
+        }
+        mine = replace(plan, entries=tuple(entries), notes=notes, waiting=waiting)
+        return encode(mine)
 
     def _adopt(self, wanted: m.PlaceJobs) -> None:
-        """Leave jobs where nodes have reported them."""
-        now = self._clock()
+        """Leave jobs where nodes have reported them; one that waits follows at the next look."""
         for job in wanted.jobs:
-            there = self.ledger.known.pop(job.id, None)
-            if there is None or job.id in self.ledger.placed:
-                continue
-            node, generation = there
-            entry = PlanEntry(job.id, node, "", self.ledger.order, job.id)
-            self.ledger.place([job], [entry], now)
-            self.ledger.placed[job.id].generation = generation
-            self.ledger.placed[job.id].reported = True
+            if job.id not in self.ledger.waiting:
+                self.ledger.adopt(job, self._clock())
 
     def _is_fresh(self, job: PoolJob, wanted: m.PlaceJobs) -> bool:
         """Return whether a job is to be placed; one that a node may have waits for it.
@@ -212,10 +217,10 @@ class Broker:
         After a restart of the scheduler, nodes report what they have when they are back;
         a job that no node has reported in time is placed as if it were new.
         """
-        if job.id in self.ledger.placed:
+        if job.id in self.ledger.placed or job.id in self.ledger.waiting:
             return False
         young = self._clock() - self._began < self.settings.replace_s
-        return not (young and job.id in wanted.held_by)
+        return not (young and job.id in wanted.started)
 
     async def _in_batch(self, request: BatchRequest) -> PoolPlan:
         """Plan together with what arrives within the window, which is short at first."""
@@ -247,16 +252,25 @@ class Broker:
                 each.plan.set_result(plan)
 
     async def _placed(self, batches: list[list[PoolJob]], planner: str) -> PoolPlan:
-        """Plan the jobs of several clients as one and enter the plan in the ledger."""
+        """Plan the jobs of several clients as one and enter the plan in the ledger.
+
+        Raises:
+            NotAllowedError: no node can run some, and too many others wait already.
+
+        """
         async with self._planning_now:
             # two clients may send one job: it is placed once
             jobs = {job.id: job for some in batches for job in some}
-            new = [job for job in jobs.values() if job.id not in self.ledger.placed]
+            there = self.ledger.placed.keys() | self.ledger.waiting.keys()
+            new = [job for job in jobs.values() if job.id not in there]
             plan = await self._planned(new, planner)
             entries = {entry.job: entry for entry in plan.entries}
+            left = [job for job in new if job.id not in entries]
+            self._waiting.require_room(len(left))
             for some in batches:
                 mine = [entries.pop(job.id) for job in some if job.id in entries]
                 self._enter(some, mine)
+            self.ledger.wait(left, self._clock())
             self._replanner.set_due()
             return plan
 
@@ -282,7 +296,8 @@ class Broker:
                 plan = await self._planning.plan(placing, planner, order)
         left = len(jobs) - len(plan.entries)
         if left:
-            note = f"{left} jobs wait: no node that is present can run them"
+            wait, them = ("job waits", "it") if left == 1 else ("jobs wait", "them")
+            note = f"{left} {wait}: no node that is present can run {them}"
             plan = replace(plan, notes=(*plan.notes, note))
         return plan
 
@@ -314,6 +329,7 @@ class Broker:
             )
         lost = self.ledger.join(join)
         self._replanner.set_due()
+        self._waiting.set_due()
         log.info("node %s joined with %d jobs", join.node.name, len(join.open))
         return encode(
             m.NameList(tuple(f"{each.id}.{each.generation}" for each in lost))
@@ -323,6 +339,7 @@ class Broker:
         change = decode(m.ChangeSlots, content)
         self.ledger.set_slots(change.node, change.slots)
         self._replanner.set_due(at_once=True)
+        self._waiting.set_due()
         up = ", ".join(dict.fromkeys(slot.resource for slot in change.slots))
         log.warning("node %s has now %s", change.node, up or "nothing")
         return encode(m.NameList((change.node,)))
@@ -349,6 +366,7 @@ class Broker:
         wanted = decode(m.DrainNode, content)
         node = self._node(wanted.node)
         self.ledger.nodes[node.name] = replace(node, draining=wanted.on)
+        self._waiting.set_due()
         with suppress(HetError, OSError):  # it says so again to the next scheduler
             await self._ask(node.name, "drain", wanted, m.NameList)
         if wanted.on:
@@ -383,7 +401,9 @@ class Broker:
         asked = [self._listed(name, ids) for name, ids in by_node.items()]
         for statuses in await asyncio.gather(*asked):
             found |= {status.id: status for status in statuses}
-        return encode(m.JobList(tuple(found.values())))
+        orders = {each.job.id: each.entry.order for each in chosen}
+        listed = [replace(each, order=orders[job]) for job, each in found.items()]
+        return encode(m.JobList((*listed, *self._waiting.statuses(wanted.ids))))
 
     async def _listed(self, node: str, ids: list[str]) -> Iterable[JobStatus]:
         try:
@@ -396,6 +416,8 @@ class Broker:
         wanted = decode(m.CancelJobs, content)
         begun: dict[str, list[str]] = {}
         for job in wanted.ids:
+            if job in self.ledger.waiting:
+                self._waiting.cancel(job, wanted.reason or "cancelled")
             placed = self.ledger.placed.get(job)
             if placed is not None:
                 placed.cancelled = wanted.reason or "cancelled"
@@ -414,11 +436,16 @@ class Broker:
     async def _on_move(self, content: bytes) -> bytes:
         wanted = decode(m.MoveJob, content)
         node = self._node(wanted.node)
+        if not node.present or not node.slots:
+            raise InputError(f"node {node.name}: not connected, or it runs no jobs")
+        waiting = self.ledger.waiting.get(wanted.id)
+        if waiting is not None and self._engine.knows(wanted.id):
+            entry = PlanEntry(wanted.id, node.name, "", self.ledger.order)
+            self._waiting.begin(waiting.job, entry)
+            return encode(m.NameList((wanted.id,)))
         placed = self.ledger.placed.get(wanted.id)
         if placed is None or placed.ended:
             raise NotFoundError(f"no unfinished job {wanted.id[:12]}")
-        if not node.present or not node.slots:
-            raise InputError(f"node {node.name}: not connected, or it runs no jobs")
         entry = replace(placed.entry, node=node.name, order=self.ledger.order)
         moved = await self._mover.move(wanted.id, entry)
         return encode(m.NameList((wanted.id,) if moved else ()))

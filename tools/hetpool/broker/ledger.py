@@ -7,20 +7,21 @@ in it can be lost: nodes report what they have when they join, and clients what 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hetpool.jobs import JobStatus, PlanEntry
 from hetpool.messages import JobTerms, OpenJob, SnapshotFile
 from hetpool.placing import Commitments, LinkUse, later, uses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hetpool.jobs import NodeSlot, PlanEntry, PoolJob, PoolNode
+    from hetpool.jobs import NodeSlot, PoolJob, PoolNode
     from hetpool.messages import Join
 
 MOST_KNOWN = 100_000
-"""Reported jobs that no client has claimed, jobs that were not started, and jobs that nobody
-waits for any longer."""
+"""Reported jobs that no client has claimed, jobs that were not started, jobs that nobody
+waits for any longer, and jobs that were cancelled while they waited: of each at most."""
 LEAST_SHARE = 0.1
 """A job that should have ended is expected to take this share of its time still."""
 
@@ -69,6 +70,27 @@ class PlacedJob:
         return min(whole, max(LEAST_SHARE * whole, end - now))
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job that no node can run now; it travels alone, under its own id.
+
+    Attributes:
+        job: without its call.
+        order: among all jobs.
+        since: when it was entered, seconds.
+
+    """
+
+    job: PoolJob
+    order: int
+    since: float
+
+    @property
+    def status(self) -> JobStatus:
+        """Its state for listings."""
+        return JobStatus(self.job.id, self.job.app, "waiting", order=self.order)
+
+
 @dataclass(slots=True)
 class Ledger:
     """Jobs, errands and nodes.
@@ -77,9 +99,12 @@ class Ledger:
         nodes: by name, absent ones too.
         lost_at: when a node that is absent was lost.
         placed: by job; `errands`: jobs by the key of their errand.
+        waiting: jobs that no node can run now, by job.
+        cancelled: jobs that were cancelled while they waited: no node knows them.
         known: reports of nodes about jobs that no client has claimed since the start.
         unstarted: jobs that were placed and that their client has not started in time; a
-            client that was suspended starts them late.
+            client that was suspended starts them late. `unstarted_waiting`: those that
+            wait.
         forgotten: jobs that nobody waits for any longer; a node that was lost may still have one.
         order: of the next job.
 
@@ -89,8 +114,11 @@ class Ledger:
     lost_at: dict[str, float] = field(default_factory=dict)
     placed: dict[str, PlacedJob] = field(default_factory=dict)
     errands: dict[str, list[str]] = field(default_factory=dict)
+    waiting: dict[str, WaitingJob] = field(default_factory=dict)
+    cancelled: dict[str, JobStatus] = field(default_factory=dict)
     known: dict[str, tuple[str, int]] = field(default_factory=dict)
     unstarted: dict[str, PlacedJob] = field(default_factory=dict)
+    unstarted_waiting: dict[str, WaitingJob] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     order: int = 0
 
@@ -120,8 +148,7 @@ class Ledger:
         there = self.known.get(job.id)
         if there is None or there[1] < job.generation:
             self.known[job.id] = (node, job.generation)
-        while len(self.known) > MOST_KNOWN:
-            del self.known[next(iter(self.known))]
+        _shorten(self.known)
 
     def set_rate(self, name: str, rate: float | None) -> None:
         """Enter the rate that a node measured; without one, the last stays."""
@@ -170,8 +197,21 @@ class Ledger:
             self.placed[entry.job] = PlacedJob(by_id[entry.job], entry, now)
             self.forgotten.pop(entry.job, None)
             self.unstarted.pop(entry.job, None)
+            self.waiting.pop(entry.job, None)
+            self.cancelled.pop(entry.job, None)
             self.errands.setdefault(entry.errand, []).append(entry.job)
             self.order = max(self.order, entry.order + 1)
+
+    def adopt(self, job: PoolJob, now: float) -> bool:
+        """Leave a job where a node has reported it; return whether one has."""
+        there = self.known.pop(job.id, None)
+        if there is None or job.id in self.placed:
+            return False
+        node, generation = there
+        self.place([job], [PlanEntry(job.id, node, "", self.order, job.id)], now)
+        self.placed[job.id].generation = generation
+        self.placed[job.id].reported = True
+        return True
 
     def place_again(self, entry: PlanEntry, now: float, generation: int) -> None:
         """Enter another place of a job, which stays in its errand."""
@@ -192,12 +232,40 @@ class Ledger:
         if (placed.node, placed.generation) == (node, job.generation):
             self.place_again(placed.entry, now, 0)
 
+    def wait(self, jobs: Iterable[PoolJob], now: float) -> None:
+        """Enter new jobs that no node can run now."""
+        for job in jobs:
+            self.waiting[job.id] = WaitingJob(job, self.order, now)
+            self.cancelled.pop(job.id, None)
+            self.forgotten.pop(job.id, None)
+            self.order += 1
+
+    def wait_last(self, job: str) -> None:
+        """Have the other waiting jobs planned before this one."""
+        self.waiting[job] = self.waiting.pop(job)
+
+    def set_waiting_aside(self, job: str) -> None:
+        """Make room for others where a client has not started a job that waits."""
+        self.unstarted_waiting[job] = self.waiting.pop(job)
+        _shorten(self.unstarted_waiting)
+
+    def recall_waiting(self, job: str) -> None:
+        """Enter a job again that was set aside, as its client has started it by now."""
+        late = self.unstarted_waiting.pop(job, None)
+        if late is not None and job not in self.placed:
+            self.waiting[job] = late
+
+    def cancel_waiting(self, job: str, reason: str) -> None:
+        """End a job that waits."""
+        status = self.waiting.pop(job).status
+        self.cancelled[job] = replace(status, state="cancelled", reason=reason)
+        _shorten(self.cancelled)
+
     def set_aside(self, errand: str) -> None:
         """Make room for others where an errand was placed that its client has not started."""
         for job in self.errands.pop(errand, ()):
             self.unstarted[job] = self.placed.pop(job)
-        while len(self.unstarted) > MOST_KNOWN:
-            del self.unstarted[next(iter(self.unstarted))]
+        _shorten(self.unstarted)
 
     def recall(self, job: str, node: str, now: float) -> None:
         """Enter a job again that was set aside, if its node has it by now."""
@@ -213,8 +281,7 @@ class Ledger:
         for job in self.errands.pop(errand, ()):
             self.placed.pop(job, None)
             self.forgotten[job] = None
-        while len(self.forgotten) > MOST_KNOWN:
-            del self.forgotten[next(iter(self.forgotten))]
+        _shorten(self.forgotten)
 
     def set_ended(self, errand: str, *, ended: bool) -> None:
         for job in self.errands.get(errand, ()):
@@ -260,3 +327,9 @@ class Ledger:
             held = uses_of([each.entry], {each.job.id: each.job})
             uses += later(held, now - each.planned_at)
         return Commitments(busy, tuple(uses))
+
+
+def _shorten(kept: dict[str, Any]) -> None:
+    """Remove the oldest entries above `MOST_KNOWN`."""
+    while len(kept) > MOST_KNOWN:
+        del kept[next(iter(kept))]

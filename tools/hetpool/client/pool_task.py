@@ -30,10 +30,12 @@ class PoolTask:
         id: of the job in the pool.
         job: its description.
         ended: future of its outcome; callbacks run in the pool's thread.
+        placed_on: the node of the plan with which it was started; empty: it waited for one.
+        started: its errand was started, so that a node may have it.
 
     """
 
-    __slots__ = ("_owner", "ended", "id", "job", "placed_on")
+    __slots__ = ("_owner", "ended", "id", "job", "placed_on", "started")
 
     def __init__(self, owner: TaskOwner, job: PoolJob) -> None:
         self._owner = owner
@@ -41,6 +43,7 @@ class PoolTask:
         self.job = job
         self.ended: Future[JobOutcome] = Future()
         self.placed_on = ""
+        self.started = False
 
     def __repr__(self) -> str:
         return (

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hetpool.setup.settings import EngineSettings
 
 LOAD = "hetpool-load"
+NOWHERE = "127.0.0.1:0"
+"""Pin of errands without a node. A worker never has it, as it listens at no port 0; the
+scheduler keeps such errands until they are pinned to a worker."""
 FIRST = 24
 """Errands of a batch that are started before the others: a graph of hundreds takes the
 scheduler some 0.2 s, in which links and processors would wait."""
@@ -126,7 +129,8 @@ class DaskClientEngine:
     def _mapped(self, errands: Sequence[Errand]) -> dict[str, Future]:
         """Start errands in one graph, return their futures by key."""
         loads = self._loads(errands)
-        workers = _ByKey({each.key: [each.node] for each in errands})
+        nowhere = f"{self._settings.scheduler.partition('://')[0]}://{NOWHERE}"
+        workers = _ByKey({each.key: [each.node or nowhere] for each in errands})
         priorities = _ByKey({each.key: -each.order for each in errands})
         by_function: dict[Any, list[Errand]] = {}
         for each in errands:

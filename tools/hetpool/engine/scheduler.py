@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from platformdirs import user_cache_path
 
 from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import HTTP, configure, security
-from hetpool.seam import ErrandState
+from hetpool.seam import ErrandCancelledError, ErrandState
 
 if TYPE_CHECKING:
     from hetpool.seam import Answer, SchedulerAudience
@@ -83,6 +84,19 @@ class DaskSchedulerEngine:
         task = self._scheduler.tasks.get(key)
         if task is not None and task.state == "processing":
             self._scheduler.transitions({key: "released"}, _stimulus("take-back"))
+
+    def cancel(self, key: str, reason: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is None or task.state != "no-worker":
+            return
+        # as Dask ends tasks that no worker took in time; to release them would tell their
+        # clients what the loss of the scheduler tells them, and they would start them again
+        error = pickle.dumps(ErrandCancelledError(reason))
+        stimulus = _stimulus("cancel")
+        further = self._scheduler.transition(
+            key, "erred", exception=error, cause=key, stimulus_id=stimulus
+        )
+        self._scheduler.transitions(further, stimulus)
 
     def knows(self, key: str) -> bool:
         return key in self._scheduler.tasks

@@ -1,0 +1,152 @@
+"""Jobs that no node can run now: the broker keeps them, and places them when a node can.
+
+Their clients have started them as errands without a node, which the engine keeps, too. So
+they wait whether their clients live or not, and as long as the scheduler does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hetpool.jobs import MAX_JOBS
+from hetpool.seam import ErrandState
+from libtask.errors import NotAllowedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hetpool.broker.ledger import Ledger
+    from hetpool.broker.replanning import Plans
+    from hetpool.jobs import JobStatus, PlanEntry, PoolJob
+    from hetpool.seam import SchedulerEngine
+
+MOST_WAITING = 100_000
+"""Jobs that wait for a node."""
+PAUSE_S = 5.0
+"""Seconds between two plans of them if no node has changed meanwhile."""
+
+log = logging.getLogger("hetpool")
+
+
+class WaitingJobs:
+    """Places the jobs that wait for a node.
+
+    Args:
+        ledger: which lists them.
+        engine: which keeps and pins their errands.
+        plans: plans jobs beside all others.
+        clock: monotonic seconds.
+
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        engine: SchedulerEngine,
+        plans: Plans,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._engine = engine
+        self._plans = plans
+        self._clock = clock
+        self._next = -math.inf
+
+    def set_due(self) -> None:
+        """Plan at the next occasion: a node has changed and may run them."""
+        self._next = -math.inf
+
+    def require_room(self, count: int) -> None:
+        """Check whether this many further jobs may wait.
+
+        Raises:
+            NotAllowedError: too many wait already.
+
+        """
+        others = len(self._ledger.waiting)
+        if count and others + count > MOST_WAITING:
+            raise NotAllowedError(
+                f"no node can run {count} of the jobs now, and {others} others wait, of "
+                f"{MOST_WAITING} at most: resume a node, or cancel some"
+            )
+
+    async def look(self, planner: str) -> bool:
+        """Place those that a node can run now, if that is due; return whether there are any.
+
+        An errand that the engine does not know yet cannot be pinned, and its client would
+        start it without a node afterwards: such a job waits for the next look.
+        """
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + PAUSE_S
+        waiting = [each.job for each in self._ledger.waiting.values()]
+        started = [job for job in waiting if self._engine.knows(job.id)]
+        for job in started:
+            if self._ledger.adopt(job, now):  # its node came back late
+                self._pin(job.id)
+        left = [job for job in started if job.id in self._ledger.waiting]
+        return await self._placed(left[:MAX_JOBS], planner) if left else False
+
+    async def _placed(self, jobs: Sequence[PoolJob], planner: str) -> bool:
+        plan = await self._plans(jobs, planner)
+        entries = {entry.job: entry for entry in plan.entries}
+        for job in jobs:
+            if job.id not in self._ledger.waiting:
+                continue  # it was cancelled while the plan was made
+            if job.id in entries:
+                self.begin(job, entries[job.id])
+            else:
+                self._ledger.wait_last(job.id)
+        if entries:
+            log.info("%d jobs that waited for a node are placed", len(entries))
+        return bool(entries)
+
+    def begin(self, job: PoolJob, entry: PlanEntry) -> None:
+        """Place a job whose errand the engine knows."""
+        self._ledger.place([job], [replace(entry, errand=job.id)], self._clock())
+        self._pin(job.id)
+
+    def _pin(self, job: str) -> None:
+        node = self._ledger.nodes[self._ledger.placed[job].node]
+        self._engine.pin(job, node.address)
+
+    def cancel(self, job: str, reason: str) -> None:
+        """End a job that waits, for all clients."""
+        self._ledger.cancel_waiting(job, reason)
+        self._engine.cancel(job, reason)
+
+    def errand_changed(self, key: str, state: ErrandState) -> None:
+        """Handle a change of an errand that has no node."""
+        if state is ErrandState.FORGOTTEN:
+            self._ledger.waiting.pop(key, None)
+        elif state is ErrandState.OPEN and key in self._ledger.cancelled:
+            # it was started, or its inputs came, after its cancellation
+            reason = self._ledger.cancelled[key].reason
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._engine.cancel, key, reason)
+        elif state is ErrandState.OPEN:
+            self._ledger.recall_waiting(key)
+
+    def set_unstarted_aside(self, before: float) -> None:
+        """Make room where a client has not started a job that it sent before a time."""
+        for key, each in list(self._ledger.waiting.items()):
+            if each.since < before and not self._engine.knows(key):
+                self._ledger.set_waiting_aside(key)
+
+    def statuses(self, ids: Sequence[str]) -> list[JobStatus]:
+        """List those that wait, and of the named ones also those that were cancelled.
+
+        One that its client has not started is not listed: it may never be.
+        """
+        waiting, cancelled = self._ledger.waiting, self._ledger.cancelled
+        found = [
+            waiting[job].status
+            for job in ids or waiting
+            if job in waiting and self._engine.knows(job)
+        ]
+        return found + [cancelled[job] for job in ids if job in cancelled]
