@@ -48,10 +48,14 @@ class DirectPlanning:
 
 @dataclass
 class FakeNode:
-    """The agent of a node as the broker meets it: answers from a script."""
+    """The agent of a node as the broker meets it: answers from a script.
+
+    Jobs of `states` are listed, on the resources of `resources`.
+    """
 
     name: str
     states: dict[str, str] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)
     parked: m.ParkedJob = field(default_factory=m.ParkedJob)
     silent: bool = False
     asked: list[tuple[str, Any]] = field(default_factory=list)
@@ -85,7 +89,13 @@ class FakeNode:
     def on_list(self, message: m.ListJobs) -> Any:
         return m.JobList(
             tuple(
-                JobStatus(job, "synthetic", self.states[job], self.name)  # type: ignore[arg-type]  # scripted states are valid
+                JobStatus(
+                    job,
+                    "synthetic",
+                    self.states[job],  # type: ignore[arg-type]  # scripted states are valid
+                    self.name,
+                    resource=self.resources.get(job, ""),
+                )
                 for job in message.ids
                 if job in self.states
             )

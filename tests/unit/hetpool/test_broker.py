@@ -820,6 +820,46 @@ async def on_gpus(*jobs: PoolJob) -> tuple[FakePool, dict[str, str]]:
     return pool, nodes
 
 
+async def behind_another(elsewhere: float) -> tuple[FakePool, PoolJob]:
+    """Return a pool and a job that waits for a GPU, which hetd gave to a job for the CPU.
+
+    Args:
+        elsewhere: seconds of the waiting job on the other node's GPU, which is free.
+
+    """
+    first = a_job(1, seconds={"n1/cpu": 0.2})
+    second = a_job(2, seconds={"n1/gpu0": 0.1, "n2/gpu0": elsewhere})
+    pool, nodes = await on_gpus(first, second)
+    assert nodes == {first.id: "n1", second.id: "n1"}
+    pool.node("n1").states[first.id] = "running"
+    pool.node("n1").resources[first.id] = "gpu0"
+    return pool, second
+
+
+def test_what_waits_for_a_device_that_hetd_gave_to_another_job_moves() -> None:
+    async def story() -> None:
+        pool, job = await behind_another(0.5)
+
+        await pool.look(after=6.0)
+
+        assert ("pin", job.id, "tls://n2:9000") in pool.engine.calls
+
+    run(story())
+
+
+def test_the_later_a_job_is_the_longer_it_is_expected_to_take_still() -> None:
+    async def story() -> None:
+        pool, job = await behind_another(20.0)
+        await pool.look(after=6.0)
+        assert pool.engine.calls == []
+
+        await pool.look(after=30.0)
+
+        assert ("pin", job.id, "tls://n2:9000") in pool.engine.calls
+
+    run(story())
+
+
 def test_what_waits_for_a_lost_device_moves_at_once_and_nothing_goes_there() -> None:
     jobs = [a_job(n, seconds={"gpu": 10.0}) for n in range(1, 5)]
 

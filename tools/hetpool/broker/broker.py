@@ -386,11 +386,10 @@ class Broker:
 
     async def _on_jobs(self, content: bytes) -> bytes:
         wanted = decode(m.ListJobs, content)
-        chosen = [
-            each
-            for each in self.ledger.placed.values()
-            if (each.job.id in wanted.ids if wanted.ids else not each.ended)
-        ]
+        chosen = list(self.ledger.unfinished())
+        if wanted.ids:
+            placed = self.ledger.placed
+            chosen = [placed[job] for job in dict.fromkeys(wanted.ids) if job in placed]
         found = {
             each.job.id: JobStatus(each.job.id, each.job.app, "placed", each.node)
             for each in chosen
@@ -410,6 +409,8 @@ class Broker:
             listed = await self._ask(node, "list", m.ListJobs(tuple(ids)), m.JobList)
         except (HetError, OSError):
             return ()
+        for each in listed.jobs:
+            self.ledger.learn(each)
         return listed.jobs
 
     async def _on_cancel(self, content: bytes) -> bytes:

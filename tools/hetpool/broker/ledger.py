@@ -41,7 +41,8 @@ class PlacedJob:
         reported: its node has reported it, after a restart of the scheduler.
         saved_at: when `snapshot` was taken; `save_s`: how long that took.
         moving: it is on its way to another node.
-        overdue: it has been found to take much longer than planned.
+        runs: its node has said that it computes, and where, which is in `entry` since.
+        late_s: seconds after its planned end at which it was last found to be late.
 
     """
 
@@ -57,17 +58,25 @@ class PlacedJob:
     saved_at: float = 0.0
     save_s: float = 1.0
     moving: bool = False
-    overdue: bool = False
+    runs: bool = False
+    late_s: float = 0.0
 
     @property
     def node(self) -> str:
         return self.entry.node
 
     def left(self, now: float) -> float:
-        """Return the seconds of computing that it still needs, as planned."""
+        """Return the seconds of computing that it is expected to need still.
+
+        One that computes past its planned end is expected to take as long as it is late:
+        its estimate was wrong, and by how much nobody knows.
+        """
         whole = self.entry.finish - self.entry.start
         end = self.planned_at + self.entry.finish
-        return min(whole, max(LEAST_SHARE * whole, end - now))
+        least = LEAST_SHARE * whole
+        if self.runs and now > end:
+            return max(least, now - end)
+        return min(whole, max(least, end - now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +231,18 @@ class Ledger:
         placed.begins_with = placed.snapshot
         placed.reported = False
         placed.moving = False
+        placed.runs = False
+        placed.late_s = 0.0
         self.order = max(self.order, entry.order + 1)
+
+    def learn(self, status: JobStatus) -> None:
+        """Enter where a job computes, as its node says: hetd may choose another resource."""
+        placed = self.placed.get(status.id)
+        if placed is None or status.state != "running" or placed.node != status.node:
+            return
+        placed.runs = True
+        if status.resource:
+            placed.entry = replace(placed.entry, resource=status.resource)
 
     def begin_again(self, job: OpenJob, node: str, now: float) -> None:
         """Enter another attempt at a job where it is, if that node has given this one up."""

@@ -82,12 +82,14 @@ class Replanner:
             self._due = True
 
     def find_overdue(self, deviation: float) -> None:
-        """Plan again if a job takes much longer than planned, once for each."""
+        """Plan again if a job takes much longer than planned, and when it is twice as late."""
         now = self._clock()
         for each in self._ledger.unfinished():
-            end = each.planned_at + (1 + deviation) * each.entry.finish + SLACK_S
-            if now > end and not each.overdue:
-                each.overdue = self._due = True
+            late = now - each.planned_at - each.entry.finish
+            tolerated = deviation * each.entry.finish + SLACK_S
+            if late > max(tolerated, 2 * each.late_s):
+                each.late_s = late
+                self._due = True
 
     async def look(self, planner: str) -> None:
         """Plan again if that is due, and move what would end sooner elsewhere."""
@@ -149,6 +151,8 @@ class Replanner:
             listed = await self._ask(node, "list", wanted, m.JobList)
         except (HetError, OSError):
             return []
+        for each in listed.jobs:
+            self._ledger.learn(each)
         states = {each.id: each.state for each in listed.jobs}
         return [job for job in jobs if states.get(job.id, "placed") in UNBEGUN]
 
