@@ -1,4 +1,4 @@
-"""Jobs that no node can take: the pool keeps them without their clients, and runs each once."""
+"""Jobs that no hetd has: the pool keeps those that wait, and tells how others ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hetctl.pool.tasks import wait_for
-from hetctl.waiting import EXIT_SOME_CANCELLED
+from hetctl.waiting import EXIT_SOME_CANCELLED, EXIT_SOME_FAILED
+from hetpool import Input
+from hetpool.jobs import BY_ENGINE
 from pool.private_pool import PATIENCE, kill
 from system.private_daemon import eventually
 
@@ -190,3 +192,50 @@ def test_a_job_that_waited_runs_once_although_its_scheduler_is_lost(
 
     assert task.result(PATIENCE)["strips"] == 100
     ran_once(made, client, JOB)
+
+
+def length(path: str) -> int:
+    return os.stat(path).st_size  # noqa: PTH116  pickled by value
+
+
+def test_a_wait_ends_for_a_job_that_is_cancelled_before_any_hetd_has_it(
+    own_pool: Callable[..., PrivatePool], tmp_path: Path
+) -> None:
+    made = own_pool(names=["n1"], gateway=True)
+    large = tmp_path / "large"
+    large.touch()
+    os.truncate(large, BY_ENGINE + 1)
+    with made.pool() as client:
+        made.await_nodes(client, "n1", "gate")
+        job = client.job(length, Input(large))
+        made.kill_node("gate")  # which alone has the input
+        _, (task,) = client.batch([job])
+        wait = typed(made, "wait", task.id[:8])
+        assert task.state == "placed"
+        cancel = typed(made, "cancel", task.id[:8], "--reason", "enough")
+        cancel.communicate(timeout=PATIENCE)
+
+        with pytest.raises(CancelledError, match="enough"):
+            task.result(PATIENCE)
+    for each in (wait, typed(made, "wait", task.id[:8])):  # also after its end
+        said, _ = each.communicate(timeout=PATIENCE)
+        assert (said, each.returncode) == (
+            f"task {task.id[:8]} cancelled: enough\n",
+            EXIT_SOME_CANCELLED,
+        )
+
+
+def test_other_clients_see_why_hetd_refused_a_job(
+    own_pool: Callable[..., PrivatePool],
+) -> None:
+    made = own_pool(names=["n1"])
+    with made.pool() as client:
+        made.await_nodes(client, "n1")
+        task = client.submit("synthetic", {"seconds": {}}, seconds={"cpu": 1.0})
+        task.exception(PATIENCE)
+
+    wait = typed(made, "wait", task.id[:8])
+
+    assert "failed: Synthetic: seconds names" in wait.communicate(timeout=PATIENCE)[0]
+    assert wait.returncode == EXIT_SOME_FAILED
+    assert "failed" in typed(made, "list").communicate(timeout=PATIENCE)[0]

@@ -24,6 +24,8 @@ MAX_INPUTS = 100
 MAX_CALL = 4 << 20
 """Bytes of a pickled function with its arguments; larger data belongs into an `Input`."""
 MAX_NODES = 10_000
+LONGEST_REASON = 4096
+"""Characters of the reason of an end."""
 BY_ENGINE = 64 << 20
 """Bytes of an input that Dask may hold in memory; the intake pulls larger ones into files."""
 
@@ -280,6 +282,8 @@ class JobStatus:
         snapshot: when its newest snapshot was copied to another node (seconds since the
             epoch); 0: never.
         order: position among all jobs of the pool; newer jobs have higher ones.
+        finished: when it ended (seconds since the epoch), if no hetd ever had it: it was
+            cancelled before, or refused; 0: else.
 
     """
 
@@ -290,6 +294,7 @@ class JobStatus:
     task: int = 0
     resource: ShortText = ""
     progress: float = 0.0
-    reason: Annotated[str, Meta(max_length=4096)] = ""
+    reason: Annotated[str, Meta(max_length=LONGEST_REASON)] = ""
     snapshot: float = 0.0
     order: int = 0
+    finished: float = 0.0

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 
+from hetpool.jobs import LONGEST_REASON, JobStatus
 from libtask.errors import HetError, InputError, RemoteTraceback, TaskFailedError
 
 if TYPE_CHECKING:
+    from hetpool.jobs import JobState, PoolJob
     from libtask.messages import TaskChanged
 
 
@@ -65,6 +67,20 @@ def ended(node: str, change: TaskChanged) -> JobOutcome:
         text=reason,
         lines=tuple(last.lines) if last is not None else (),
         trace=change.trace,
+    )
+
+
+def status_after(outcome: JobOutcome, job: PoolJob) -> JobStatus:
+    """Return the last status of a job."""
+    state: JobState = "failed" if outcome.state == "refused" else outcome.state
+    return JobStatus(
+        job.id,
+        job.app,
+        state,
+        node=outcome.node,
+        task=outcome.task,
+        progress=float(state == "completed"),
+        reason=outcome.text[:LONGEST_REASON],
     )
 
 

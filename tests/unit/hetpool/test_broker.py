@@ -11,7 +11,7 @@ import pytest
 from hetpool import messages as m
 from hetpool.broker.broker import FIRST_WINDOW_S
 from hetpool.broker.racks import WHOLE, RackPlanner, racks_of
-from hetpool.jobs import InputFile, NodeSlot, PoolJob, PoolNode, PoolPlan
+from hetpool.jobs import InputFile, JobStatus, NodeSlot, PoolJob, PoolNode, PoolPlan
 from hetpool.placing import Commitments
 from hetpool.seam import ErrandState
 from hetpool.setup.settings import BrokerSettings
@@ -930,6 +930,59 @@ def test_cancel_reaches_what_runs_and_stops_what_does_not() -> None:
         pool.node("n1").asked.clear()
         await pool.look()
         assert "cancel" in [name for name, _ in pool.node("n1").asked]
+
+    run(story())
+
+
+def test_the_end_of_a_job_that_no_hetd_had_is_listed_when_it_is_asked_for() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB, a_job(2))
+        end = JobStatus(JOB.id, "synthetic", "cancelled", "n1", finished=7.0)
+        elsewhere = JobStatus(a_job(2).id, "synthetic", "failed", "n2", finished=8.0)
+
+        await pool.ask("ended", m.EndedJob(end))
+        await pool.ask("ended", m.EndedJob(elsewhere))
+        assert await listed(pool, JOB.id) == [(JOB.id, "cancelled")]
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+
+        every = await pool.ask("jobs", m.ListJobs(ended=True), m.JobList)
+        ended = [each for each in every.jobs if each.finished]
+        assert [(each.id, each.state) for each in ended] == [(JOB.id, "cancelled")]
+        assert await listed(pool) == [(a_job(2).id, "placed")]
+        assert await listed(pool, JOB.id) == [(JOB.id, "cancelled")]
+        await pool.place(JOB)
+        assert await listed(pool, JOB.id) == [(JOB.id, "placed")]
+
+    run(story())
+
+
+def test_an_end_does_not_hold_if_its_node_begins_the_job_again() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        end = JobStatus(JOB.id, "synthetic", "failed", "n1", finished=7.0)
+        await pool.ask("ended", m.EndedJob(end))
+
+        await pool.claim("n1", JOB)
+
+        assert await listed(pool) == [(JOB.id, "placed")]
+
+    run(story())
+
+
+def test_a_node_that_returns_late_loses_a_job_that_was_cancelled_while_it_waited() -> (
+    None
+):
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(PICKY)
+        await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+
+        lost = await pool.join(a_node("n3"), m.OpenJob(PICKY.id, 4))
+
+        assert lost == (f"{PICKY.id}.4",)
 
     run(story())
 

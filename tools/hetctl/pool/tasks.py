@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hetctl.pool.gathering import Gathered, TaskView
     from hetpool.client.pool import Pool, PoolTask
     from hetpool.inquiry import AskFile
-    from hetpool.jobs import JobStatus
 
 DAY_S = 86_400.0
 LOOK_S = 0.5
@@ -185,9 +184,8 @@ def wait_for(
 ) -> int:
     """Wait until jobs have ended; return the exit status of `hetctl wait`.
 
-    The nodes are asked, not a future: the jobs may be another client's. Of its own tasks,
-    this client knows those that a node refused, which are on no node; the broker knows
-    those that were cancelled before they had a node.
+    The nodes and the broker are asked, not a future: the jobs may be another client's. Of
+    its own tasks, this client knows those that were never sent.
     """
     from hetctl.pool.gathering import TaskView, gathered
 
@@ -198,9 +196,11 @@ def wait_for(
         found = gathered(pool)
         mine = [view for view in found.tasks if view.job in set(jobs)]
         seen = {view.job for view in mine}
-        absent = [task.status() for task in ended if task.id not in seen]
-        absent += _cancelled(pool, set(jobs) - seen - {each.id for each in absent})
-        mine += [TaskView(each.id, status=each) for each in absent]
+        mine += [
+            TaskView(task.id, status=task.status())
+            for task in ended
+            if task.id not in seen
+        ]
         for view in reversed(mine):
             if view.job in left and view.ended:
                 left.discard(view.job)
@@ -215,12 +215,6 @@ def wait_for(
         say(f"hetctl: {len(left)} of {len(jobs)} tasks have not ended", err=True)
         return EXIT_TIMEOUT
     return status_of({view.state for view in mine})
-
-
-def _cancelled(pool: Pool, jobs: set[str]) -> list[JobStatus]:
-    """Return the states of jobs that were cancelled before they had a node."""
-    found = pool.tasks(sorted(jobs)) if jobs else []
-    return [each for each in found if each.state == "cancelled" and not each.node]
 
 
 def ended_line(view: TaskView, found: Gathered) -> str:

@@ -12,6 +12,7 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
@@ -23,7 +24,7 @@ from hetpool.broker.racks import WHOLE, batch_of
 from hetpool.broker.replanning import Replanner
 from hetpool.broker.waiting import WaitingJobs
 from hetpool.inquiry import INQUIRE, Relay
-from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
+from hetpool.jobs import MAX_JOBS, JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.placing import gathered, placing_of
 from hetpool.seam import ErrandState
@@ -114,6 +115,7 @@ class Broker:
             "slots": self._on_slots,
             "claim": self._on_claim,
             "receive": self._on_receive,
+            "ended": self._on_ended,
             INQUIRE: Relay(self._engine, self.ledger.present).answer,
         }
 
@@ -351,6 +353,7 @@ class Broker:
             self.ledger.begin_again(job, claim.node, self._clock())
         for name in claim.ids:
             self.ledger.recall(name, claim.node, self._clock())
+            self.ledger.begin(name, claim.node)
         node = self.ledger.nodes.get(claim.node)
         # a measured rate is not a cap: what a cap holds back is never measured
         rate = node.ingress if node is not None else None
@@ -386,10 +389,11 @@ class Broker:
 
     async def _on_jobs(self, content: bytes) -> bytes:
         wanted = decode(m.ListJobs, content)
-        chosen = list(self.ledger.unfinished())
+        placed, ends = self.ledger.placed, self.ledger.ends
+        chosen = [each for each in self.ledger.unfinished() if each.job.id not in ends]
         if wanted.ids:
-            placed = self.ledger.placed
-            chosen = [placed[job] for job in dict.fromkeys(wanted.ids) if job in placed]
+            ids = [job for job in dict.fromkeys(wanted.ids) if job not in ends]
+            chosen = [placed[job] for job in ids if job in placed]
         found = {
             each.job.id: JobStatus(each.job.id, each.job.app, "placed", each.node)
             for each in chosen
@@ -402,7 +406,20 @@ class Broker:
             found |= {status.id: status for status in statuses}
         orders = {each.job.id: each.entry.order for each in chosen}
         listed = [replace(each, order=orders[job]) for job, each in found.items()]
-        return encode(m.JobList((*listed, *self._waiting.statuses(wanted.ids))))
+        waiting = self._waiting.statuses(wanted.ids)
+        return encode(m.JobList((*listed, *waiting, *self._ends(wanted))))
+
+    def _ends(self, wanted: m.ListJobs) -> list[JobStatus]:
+        """List the ended jobs that no hetd had, of the named ones or the newest of all."""
+        ends = self.ledger.ends
+        if wanted.ids:
+            return [ends[job] for job in dict.fromkeys(wanted.ids) if job in ends]
+        return list(islice(reversed(ends.values()), MAX_JOBS if wanted.ended else 0))
+
+    async def _on_ended(self, content: bytes) -> bytes:
+        status = decode(m.EndedJob, content).status
+        self.ledger.end(status)
+        return encode(m.NameList((status.id,)))
 
     async def _listed(self, node: str, ids: list[str]) -> Iterable[JobStatus]:
         try:

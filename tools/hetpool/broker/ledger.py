@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 100_000
 """Reported jobs that no client has claimed, jobs that were not started, jobs that nobody
-waits for any longer, and jobs that were cancelled while they waited: of each at most."""
+waits for any longer, and jobs that ended before any hetd had them: of each at most."""
 LEAST_SHARE = 0.1
 """A job that should have ended is expected to take this share of its time still."""
 
@@ -109,7 +109,7 @@ class Ledger:
         lost_at: when a node that is absent was lost.
         placed: by job; `errands`: jobs by the key of their errand.
         waiting: jobs that no node can run now, by job.
-        cancelled: jobs that were cancelled while they waited: no node knows them.
+        ends: of jobs that no hetd ever had, so that nobody else knows how they ended.
         known: reports of nodes about jobs that no client has claimed since the start.
         unstarted: jobs that were placed and that their client has not started in time; a
             client that was suspended starts them late. `unstarted_waiting`: those that
@@ -124,7 +124,7 @@ class Ledger:
     placed: dict[str, PlacedJob] = field(default_factory=dict)
     errands: dict[str, list[str]] = field(default_factory=dict)
     waiting: dict[str, WaitingJob] = field(default_factory=dict)
-    cancelled: dict[str, JobStatus] = field(default_factory=dict)
+    ends: dict[str, JobStatus] = field(default_factory=dict)
     known: dict[str, tuple[str, int]] = field(default_factory=dict)
     unstarted: dict[str, PlacedJob] = field(default_factory=dict)
     unstarted_waiting: dict[str, WaitingJob] = field(default_factory=dict)
@@ -145,13 +145,18 @@ class Ledger:
         lost = []
         for each in join.open:
             placed = self.placed.get(each.id)
-            if each.id in self.forgotten and not each.ended:
+            if self._is_over(each.id) and not each.ended:
                 lost.append(each)
             elif placed is None:
                 self._learn(each, join.node.name)
             elif (placed.node, placed.generation) != (join.node.name, each.generation):
                 lost.append(each)
         return lost
+
+    def _is_over(self, job: str) -> bool:
+        """Return whether nobody wants a job any longer that a node may still have."""
+        end = self.ends.get(job)
+        return job in self.forgotten or (end is not None and end.state == "cancelled")
 
     def _learn(self, job: OpenJob, node: str) -> None:
         there = self.known.get(job.id)
@@ -207,7 +212,7 @@ class Ledger:
             self.forgotten.pop(entry.job, None)
             self.unstarted.pop(entry.job, None)
             self.waiting.pop(entry.job, None)
-            self.cancelled.pop(entry.job, None)
+            self.ends.pop(entry.job, None)
             self.errands.setdefault(entry.errand, []).append(entry.job)
             self.order = max(self.order, entry.order + 1)
 
@@ -256,7 +261,7 @@ class Ledger:
         """Enter new jobs that no node can run now."""
         for job in jobs:
             self.waiting[job.id] = WaitingJob(job, self.order, now)
-            self.cancelled.pop(job.id, None)
+            self.ends.pop(job.id, None)
             self.forgotten.pop(job.id, None)
             self.order += 1
 
@@ -275,11 +280,22 @@ class Ledger:
         if late is not None and job not in self.placed:
             self.waiting[job] = late
 
-    def cancel_waiting(self, job: str, reason: str) -> None:
-        """End a job that waits."""
+    def cancel_waiting(self, job: str, reason: str, finished: float) -> None:
+        """End a job that waits; `finished`: seconds since the epoch."""
         status = self.waiting.pop(job).status
-        self.cancelled[job] = replace(status, state="cancelled", reason=reason)
-        _shorten(self.cancelled)
+        self._keep_end(
+            replace(status, state="cancelled", reason=reason, finished=finished)
+        )
+
+    def end(self, status: JobStatus) -> None:
+        """Enter how a job ended that its node's hetd never had."""
+        placed = self.placed.get(status.id)
+        if placed is not None and placed.node == status.node:
+            self._keep_end(replace(status, order=placed.entry.order))
+
+    def _keep_end(self, status: JobStatus) -> None:
+        self.ends[status.id] = status
+        _shorten(self.ends)
 
     def set_aside(self, errand: str) -> None:
         """Make room for others where an errand was placed that its client has not started."""
@@ -295,6 +311,12 @@ class Ledger:
         self.placed[job] = self.unstarted.pop(job)
         placed.planned_at = now
         self.errands.setdefault(placed.entry.errand, []).append(job)
+
+    def begin(self, job: str, node: str) -> None:
+        """Drop the end of a job whose node begins it again: its errand had not ended."""
+        placed = self.placed.get(job)
+        if placed is not None and placed.node == node:
+            self.ends.pop(job, None)
 
     def forget(self, errand: str) -> None:
         """Remove the jobs of an errand that nobody waits for any longer."""

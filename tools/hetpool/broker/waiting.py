@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -117,16 +118,17 @@ class WaitingJobs:
 
     def cancel(self, job: str, reason: str) -> None:
         """End a job that waits, for all clients."""
-        self._ledger.cancel_waiting(job, reason)
+        now = time.time()  # noqa: TID251  hetctl compares it with hetd's times
+        self._ledger.cancel_waiting(job, reason, now)
         self._engine.cancel(job, reason)
 
     def errand_changed(self, key: str, state: ErrandState) -> None:
         """Handle a change of an errand that has no node."""
         if state is ErrandState.FORGOTTEN:
             self._ledger.waiting.pop(key, None)
-        elif state is ErrandState.OPEN and key in self._ledger.cancelled:
+        elif state is ErrandState.OPEN and key in self._ledger.ends:
             # it was started, or its inputs came, after its cancellation
-            reason = self._ledger.cancelled[key].reason
+            reason = self._ledger.ends[key].reason
             loop = asyncio.get_running_loop()
             loop.call_soon(self._engine.cancel, key, reason)
         elif state is ErrandState.OPEN:
@@ -139,14 +141,13 @@ class WaitingJobs:
                 self._ledger.set_waiting_aside(key)
 
     def statuses(self, ids: Sequence[str]) -> list[JobStatus]:
-        """List those that wait, and of the named ones also those that were cancelled.
+        """List those that wait, none named: all.
 
         One that its client has not started is not listed: it may never be.
         """
-        waiting, cancelled = self._ledger.waiting, self._ledger.cancelled
-        found = [
+        waiting = self._ledger.waiting
+        return [
             waiting[job].status
             for job in ids or waiting
             if job in waiting and self._engine.knows(job)
         ]
-        return found + [cancelled[job] for job in ids if job in cancelled]

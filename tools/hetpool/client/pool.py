@@ -180,9 +180,16 @@ class Pool:
         """List the nodes, absent ones too."""
         return list(self._asked("nodes", m.ListNodes(), m.NodeList).nodes)
 
-    def tasks(self, ids: Sequence[str] = ()) -> list[JobStatus]:
-        """List jobs as their nodes see them; none named: all unfinished ones."""
-        return list(self._asked("jobs", m.ListJobs(tuple(ids)), m.JobList).jobs)
+    def tasks(self, ids: Sequence[str] = (), *, ended: bool = False) -> list[JobStatus]:
+        """List jobs as their nodes see them.
+
+        Args:
+            ids: of the jobs; none: all unfinished ones.
+            ended: also the newest jobs that ended before any hetd had them.
+
+        """
+        wanted = m.ListJobs(tuple(ids), ended)
+        return list(self._asked("jobs", wanted, m.JobList).jobs)
 
     def cancel(self, *ids: str, reason: str = "") -> list[str]:
         """Cancel jobs; return those that no node had begun, which ends them at once."""

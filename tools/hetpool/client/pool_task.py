@@ -7,7 +7,7 @@ from concurrent.futures import as_completed as futures_as_completed
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetpool.jobs import JobStatus
-from hetpool.outcomes import JobOutcome, result_of
+from hetpool.outcomes import JobOutcome, result_of, status_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -61,17 +61,7 @@ class PoolTask:
         if self.ended.exception() is not None:
             reason = str(self.ended.exception())
             return JobStatus(self.id, self.job.app, "failed", reason=reason)
-        end = self.ended.result()
-        state: JobState = "failed" if end.state == "refused" else end.state
-        return JobStatus(
-            self.id,
-            self.job.app,
-            state,
-            node=end.node,
-            task=end.task,
-            progress=float(state == "completed"),
-            reason=end.text,
-        )
+        return status_after(self.ended.result(), self.job)
 
     @property
     def state(self) -> JobState:
