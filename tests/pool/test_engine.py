@@ -7,8 +7,10 @@ at the same address opens its second worker there, too.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hetpool.client.loop_thread import LoopThread
 from hetpool.engine.client import DaskClientEngine
 from hetpool.engine.scheduler import DaskSchedulerEngine
 from hetpool.engine.worker import DaskWorkerEngine, agent_here
@@ -491,6 +494,32 @@ def test_a_node_that_parts_comes_back() -> None:
             await until(lambda: engine._worker not in (None, before))
 
     run(story())
+
+
+def _stop_late(loop: asyncio.AbstractEventLoop) -> None:
+    """Stop a loop in the turn in which all that was due meanwhile is due."""
+    time.sleep(0.1)
+    loop.call_soon(loop.stop)
+
+
+def test_the_loop_of_a_client_that_is_closed_may_stop_at_any_moment() -> None:
+    reported: list[dict[str, Any]] = []
+
+    async def story() -> None:
+        async with a_pool() as pool:
+            thread = LoopThread("client")
+            thread.loop.set_exception_handler(lambda _, what: reported.append(what))
+            engine = DaskClientEngine(pool.settings, 10.0)
+            await asyncio.wrap_future(thread.start(engine.open()))
+            await asyncio.wrap_future(thread.start(engine.close()))
+            thread.call(_stop_late, thread.loop)
+            await until(lambda: not thread.is_alive)
+            thread.loop.close()
+
+    run(story())
+    gc.collect()
+
+    assert reported == []
 
 
 def test_no_scheduler_is_an_error_in_one_line() -> None:

@@ -175,5 +175,11 @@ class DaskClientEngine:
         return dict(zip(contents, futures, strict=True))
 
     async def close(self) -> None:
-        if self._client is not None and self._client.status != "closed":
-            await self._client.close()
+        if self._client is None or self._client.status == "closed":
+            return
+        sender = self._client.scheduler_comm
+        await self._client.close()
+        if sender is not None:
+            # where the scheduler ends the connection first, Dask leaves its sender behind,
+            # and a loop that stops now would report the timeout for which it waits
+            await sender.close()
