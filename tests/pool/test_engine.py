@@ -236,6 +236,7 @@ def test_an_errand_without_a_node_starts_where_it_is_pinned_although_its_client_
             await other.close()
             # the same errand again, as its client may send it after a lost scheduler
             (started,) = await pool.client.start([pool.errand("k", "")])
+            await until(lambda: _clients_of(pool, "k") == 1)
             assert pool.agents["n1"].ran == pool.agents["n2"].ran == []
 
             pool.scheduler.pin("k", pool.address("n2"))
@@ -267,6 +268,33 @@ def test_an_errand_without_a_node_can_be_cancelled_for_all_its_clients() -> None
             await other.close()
 
     run(story())
+
+
+def test_an_errand_that_is_given_back_is_gone_for_its_clients() -> None:
+    async def story() -> None:
+        async with a_pool("n1") as pool:
+            other = DaskClientEngine(pool.settings, 10.0)
+            for node in ("n1", ""):
+                errand = pool.errand(f"k{node}", node)
+                engines = (pool.client, other)
+                started = [
+                    each for one in engines for each in await one.start([errand])
+                ]
+                await until(partial(_has_clients, pool, errand.key, len(engines)))
+
+                pool.scheduler.give_back(errand.key)
+
+                for each in started:
+                    with pytest.raises(EngineGoneError):
+                        await each.outcome()
+                assert not pool.scheduler.knows(errand.key)
+            await other.close()
+
+    run(story())
+
+
+def _has_clients(pool: LoopPool, key: str, count: int) -> bool:
+    return _clients_of(pool, key) == count
 
 
 def _clients_of(pool: LoopPool, key: str) -> int:

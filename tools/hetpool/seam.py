@@ -117,6 +117,10 @@ class SchedulerEngine(Protocol):
         """
         ...
 
+    def give_back(self, key: str) -> None:
+        """Remove an errand; those who wait for it get `EngineGoneError`, and start it again."""
+        ...
+
     def knows(self, key: str) -> bool:
         """Return whether an errand was started and somebody waits for its end."""
         ...

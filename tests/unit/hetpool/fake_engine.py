@@ -141,6 +141,9 @@ class FakeEngine:
     def cancel(self, key: str, reason: str) -> None:
         self.calls.append(("cancel", key, reason))
 
+    def give_back(self, key: str) -> None:
+        self.calls.append(("give_back", key, ""))
+
     def knows(self, key: str) -> bool:
         return key in self.known
 

@@ -384,6 +384,42 @@ def test_a_job_that_is_started_after_its_cancellation_ends() -> None:
     run(story())
 
 
+def test_an_errand_that_comes_after_the_end_of_its_job_is_given_back() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+        await asyncio.sleep(0)
+        assert pool.engine.calls == []
+
+        # another client had placed the same job before its end
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == [("give_back", JOB.id, "")]
+
+    run(story())
+
+
+def test_an_errand_that_is_started_late_is_not_given_back() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB, PICKY)
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+        assert not pool.broker.ledger.placed
+
+        for job in (JOB, PICKY):
+            pool.broker.errand_changed(job.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == []
+
+    run(story())
+
+
 def test_a_job_that_waits_can_be_moved_to_a_node_that_is_drained() -> None:
     async def story() -> None:
         pool = await a_pool("n1")

@@ -312,6 +312,18 @@ class Ledger:
         placed.planned_at = now
         self.errands.setdefault(placed.entry.errand, []).append(job)
 
+    def expects(self, errand: str) -> bool:
+        """Return whether an errand is placed, or waits; it may have been set aside."""
+        return any(
+            errand in some
+            for some in (
+                self.errands,
+                self.waiting,
+                self.unstarted,
+                self.unstarted_waiting,
+            )
+        )
+
     def begin(self, job: str, node: str) -> None:
         """Drop the end of a job whose node begins it again: its errand had not ended."""
         placed = self.placed.get(job)

@@ -123,16 +123,22 @@ class WaitingJobs:
         self._engine.cancel(job, reason)
 
     def errand_changed(self, key: str, state: ErrandState) -> None:
-        """Handle a change of an errand that has no node."""
+        """Handle a change of an errand that is not placed."""
         if state is ErrandState.FORGOTTEN:
             self._ledger.waiting.pop(key, None)
-        elif state is ErrandState.OPEN and key in self._ledger.ends:
-            # it was started, or its inputs came, after its cancellation
-            reason = self._ledger.ends[key].reason
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._engine.cancel, key, reason)
         elif state is ErrandState.OPEN:
             self._ledger.recall_waiting(key)
+            # the engine is in the middle of the change
+            asyncio.get_running_loop().call_soon(self._end_if_unwanted, key)
+
+    def _end_if_unwanted(self, key: str) -> None:
+        """End an errand that was cancelled, or that nobody has placed, when it was started."""
+        end = self._ledger.ends.get(key)
+        if end is not None and end.state == "cancelled":
+            self._engine.cancel(key, end.reason)
+        elif not self._ledger.expects(key):
+            # the job ended, or the scheduler was lost, after its client had placed it
+            self._engine.give_back(key)
 
     def set_unstarted_aside(self, before: float) -> None:
         """Make room where a client has not started a job that it sent before a time."""

@@ -11,7 +11,7 @@ from distributed.client import FutureCancelledError
 
 from hetpool.engine.answers import unpacked
 from hetpool.engine.configuration import configure, security
-from hetpool.engine.inputs import load
+from hetpool.engine.inputs import LOAD, load
 from hetpool.errors import PoolUnreachableError
 from hetpool.seam import EngineGoneError
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hetpool.seam import Errand
     from hetpool.setup.settings import EngineSettings
 
-LOAD = "hetpool-load"
 NOWHERE = "127.0.0.1:0"
 """Pin of errands without a node. A worker never has it, as it listens at no port 0; the
 scheduler keeps such errands until they are pinned to a worker."""

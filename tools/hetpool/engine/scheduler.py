@@ -14,6 +14,7 @@ from platformdirs import user_cache_path
 
 from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import HTTP, configure, security
+from hetpool.engine.inputs import LOAD
 from hetpool.seam import ErrandCancelledError, ErrandState
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class _Reports(SchedulerPlugin):  # type: ignore[misc]  # Dask is not typed
         self, key: Any, start: str, finish: str, *args: Any, **further: Any
     ) -> None:
         state = STATES.get(finish)
-        if state is not None:
+        if state is not None and not str(key).startswith(LOAD):
             self._audience.errand_changed(str(key), state)
 
 
@@ -97,6 +98,16 @@ class DaskSchedulerEngine:
             key, "erred", exception=error, cause=key, stimulus_id=stimulus
         )
         self._scheduler.transitions(further, stimulus)
+
+    def give_back(self, key: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is None or not task.who_wants:
+            return
+        client = next(iter(task.who_wants)).client_key  # in the name of any of them
+        reason = "the broker does not know it"
+        self._scheduler.stimulus_cancel(
+            [key], client, force=True, reason=reason, msg=""
+        )
 
     def knows(self, key: str) -> bool:
         return key in self._scheduler.tasks
