@@ -326,7 +326,7 @@ def test_a_job_that_waits_is_placed_only_when_its_client_has_started_it() -> Non
     run(story())
 
 
-def test_a_job_that_waits_and_that_no_client_starts_is_set_aside() -> None:
+def test_a_job_that_waits_and_that_no_client_starts_makes_room() -> None:
     async def story() -> None:
         pool = await a_pool()
         await pool.place(PICKY)
@@ -334,10 +334,11 @@ def test_a_job_that_waits_and_that_no_client_starts_is_set_aside() -> None:
         await pool.look(after=100.0)
         assert await listed(pool) == []
 
-        pool.engine.known.add(PICKY.id)
+        # a client that starts it late has to place it again
         pool.broker.errand_changed(PICKY.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
 
-        assert await listed(pool) == [(PICKY.id, "waiting")]
+        assert pool.engine.calls == [("give_back", PICKY.id, "")]
 
     run(story())
 
@@ -406,13 +407,12 @@ def test_an_errand_that_comes_after_the_end_of_its_job_is_given_back() -> None:
 def test_an_errand_that_is_started_late_is_not_given_back() -> None:
     async def story() -> None:
         pool = await a_pool("n1")
-        await pool.place(JOB, PICKY)
+        await pool.place(JOB)
         pool.engine.known.clear()
         await pool.look(after=100.0)
         assert not pool.broker.ledger.placed
 
-        for job in (JOB, PICKY):
-            pool.broker.errand_changed(job.id, ErrandState.OPEN)
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
         await asyncio.sleep(0)
 
         assert pool.engine.calls == []
@@ -477,6 +477,63 @@ def test_more_jobs_than_may_wait_are_refused_as_a_whole(
 
         assert await listed(pool) == [(PICKY.id, "waiting")]
         assert len(await pool.place(a_job(6))) == 1
+
+    run(story())
+
+
+def test_jobs_that_may_not_wait_fail_without_those_of_other_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_WAITING", 1)
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        refused, placed = await asyncio.gather(
+            pool.place(a_job(4, nodes=("n3",))),
+            pool.place(a_job(5)),
+            return_exceptions=True,
+        )
+
+        assert isinstance(refused, NotAllowedError)
+        assert isinstance(placed, dict)
+        assert placed.keys() == {a_job(5).id}
+
+    run(story())
+
+
+def test_large_descriptions_of_jobs_that_wait_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_BYTES", 3 << 20)
+    large = [
+        a_job(n, nodes=("n3",), params={"text": "x" * (1 << 20)}) for n in range(3)
+    ]
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(*large[:2])
+
+        with pytest.raises(NotAllowedError, match="with 3 MiB"):
+            await pool.place(large[2])
+
+        await pool.ask("cancel", m.CancelJobs((large[0].id,)))
+        assert await pool.place(large[2]) == {}
+        assert len(await listed(pool)) == 2
+
+    run(story())
+
+
+def test_a_client_is_told_how_many_of_its_own_jobs_wait() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        wanted = [m.PlaceJobs((each,)) for each in (a_job(1), PICKY)]
+        asked = [pool.ask("place", each, PoolPlan) for each in wanted]
+
+        notes = [plan.notes for plan in await asyncio.gather(*asked)]
+
+        assert notes == [(), ("1 job waits: no node that is present can run it",)]
 
     run(story())
 

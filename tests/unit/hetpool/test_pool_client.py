@@ -71,6 +71,7 @@ class ScriptedEngine:
         self.placed: list[int] = []
         self.started: list[Errand] = []
         self.cancelled: list[str] = []
+        self.cancels: list[int] = []
         self.closed = threading.Event()
         self.thread: threading.Thread | None = None
         """The thread of the pool's event loop."""
@@ -82,7 +83,9 @@ class ScriptedEngine:
         if name == "nodes":
             return encode(m.NodeList((a_node("n1"),)))
         if name == "cancel":
-            self.cancelled += decode(m.CancelJobs, message).ids
+            ids = decode(m.CancelJobs, message).ids
+            self.cancels.append(len(ids))
+            self.cancelled += ids
             return encode(m.NameList(tuple(self.cancelled)))
         if self.refuses:
             raise InputError("no planner of that name")
@@ -185,6 +188,19 @@ def test_a_job_without_a_node_is_started_without_one(
         assert task.result(10.0) == 7
 
     assert [(each.key, each.node) for each in engine.started] == [(task.id, "")]
+
+
+def test_more_jobs_than_a_request_may_have_are_cancelled(
+    pool_of: Callable[[ScriptedEngine], Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ScriptedEngine(losses=0)
+    monkeypatch.setattr("hetpool.client.pool.MAX_JOBS", 2)
+    ids = [f"{number:032x}" for number in range(5)]
+    with pool_of(engine) as pool:
+        pool.cancel(*ids)
+
+    assert engine.cancels == [2, 2, 1]
+    assert engine.cancelled == ids
 
 
 def test_close_names_the_jobs_that_it_could_not_send(

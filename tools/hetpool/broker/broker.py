@@ -28,7 +28,7 @@ from hetpool.jobs import MAX_JOBS, JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.placing import gathered, placing_of
 from hetpool.seam import ErrandState
-from libtask.errors import HetError, InputError, NotFoundError
+from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -160,7 +160,7 @@ class Broker:
             old = now - placed.planned_at > UNSTARTED_S
             if old and not self._engine.knows(key):
                 self.ledger.set_aside(key)
-        self._waiting.set_unstarted_aside(now - UNSTARTED_S)
+        self._waiting.drop_unstarted(now - UNSTARTED_S)
         await self._cancel_again()
         for placed in list(self._copier.due()):
             self._spawn(self._copier.copy(placed))
@@ -186,14 +186,13 @@ class Broker:
         wanted = decode(m.PlaceJobs, content)
         planner = wanted.planner or self.settings.planner
         if wanted.only_plan:
-            return encode(await self._planned(list(wanted.jobs), planner))
+            plan = await self._planned(list(wanted.jobs), planner)
+            return encode(_noted(plan, len(wanted.jobs) - len(plan.entries)))
         self._adopt(wanted)
         fresh = [job for job in wanted.jobs if self._is_fresh(job, wanted)]
-        notes: tuple[str, ...] = ()
         plan = PoolPlan(planner, ())
         if fresh:
             plan = await self._in_batch(BatchRequest(fresh, planner))
-            notes = plan.notes
         entries = [
             self.ledger.placed[job.id].entry
             for job in wanted.jobs
@@ -204,8 +203,8 @@ class Broker:
             for job in wanted.jobs
             if job.id in self.ledger.waiting
         }
-        mine = replace(plan, entries=tuple(entries), notes=notes, waiting=waiting)
-        return encode(mine)
+        mine = replace(plan, entries=tuple(entries), waiting=waiting)
+        return encode(_noted(mine, len(waiting)))
 
     def _adopt(self, wanted: m.PlaceJobs) -> None:
         """Leave jobs where nodes have reported them; one that waits follows at the next look."""
@@ -245,36 +244,31 @@ class Broker:
 
     async def _place_together(self, planner: str, requests: list[BatchRequest]) -> None:
         try:
-            plan = await self._placed([each.jobs for each in requests], planner)
+            async with self._planning_now:
+                await self._plan_and_enter(planner, requests)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for each in requests:
-                each.plan.set_exception(_fit_for_clients(error))
-        else:
-            for each in requests:
-                each.plan.set_result(plan)
+                if not each.plan.done():
+                    each.plan.set_exception(_fit_for_clients(error))
 
-    async def _placed(self, batches: list[list[PoolJob]], planner: str) -> PoolPlan:
-        """Plan the jobs of several clients as one and enter the plan in the ledger.
-
-        Raises:
-            NotAllowedError: no node can run some, and too many others wait already.
-
-        """
-        async with self._planning_now:
-            # two clients may send one job: it is placed once
-            jobs = {job.id: job for some in batches for job in some}
-            there = self.ledger.placed.keys() | self.ledger.waiting.keys()
-            new = [job for job in jobs.values() if job.id not in there]
-            plan = await self._planned(new, planner)
-            entries = {entry.job: entry for entry in plan.entries}
-            left = [job for job in new if job.id not in entries]
-            self._waiting.require_room(len(left))
-            for some in batches:
-                mine = [entries.pop(job.id) for job in some if job.id in entries]
-                self._enter(some, mine)
-            self.ledger.wait(left, self._clock())
-            self._replanner.set_due()
-            return plan
+    async def _plan_and_enter(self, planner: str, requests: list[BatchRequest]) -> None:
+        """Plan the jobs of several clients as one and enter the plan in the ledger."""
+        # two clients may send one job: it is placed once
+        jobs = {job.id: job for request in requests for job in request.jobs}
+        there = self.ledger.placed.keys() | self.ledger.waiting.keys()
+        new = {job: each for job, each in jobs.items() if job not in there}
+        plan = await self._planned(list(new.values()), planner)
+        entries = {entry.job: entry for entry in plan.entries}
+        for request in requests:
+            mine = [job for job in request.jobs if new.pop(job.id, None) is not None]
+            try:
+                self._waiting.enter([job for job in mine if job.id not in entries])
+            except NotAllowedError as error:  # it concerns no other client
+                request.plan.set_exception(error)
+                continue
+            self._enter(mine, [entries[job.id] for job in mine if job.id in entries])
+            request.plan.set_result(plan)
+        self._replanner.set_due()
 
     def _enter(self, jobs: list[PoolJob], entries: list[PlanEntry]) -> None:
         """Enter what one client starts; short jobs of it travel together."""
@@ -296,11 +290,6 @@ class Broker:
             plan = PoolPlan(planner, ())
             if placing is not None:
                 plan = await self._planning.plan(placing, planner, order)
-        left = len(jobs) - len(plan.entries)
-        if left:
-            wait, them = ("job waits", "it") if left == 1 else ("jobs wait", "them")
-            note = f"{left} {wait}: no node that is present can run {them}"
-            plan = replace(plan, notes=(*plan.notes, note))
         return plan
 
     # ------------------------------------------------------------ losses
@@ -519,6 +508,15 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("broker: %s", task.exception())
+
+
+def _noted(plan: PoolPlan, waiting: int) -> PoolPlan:
+    """Return a plan that says how many of a client's jobs are not in it."""
+    if not waiting:
+        return plan
+    wait, them = ("job waits", "it") if waiting == 1 else ("jobs wait", "them")
+    note = f"{waiting} {wait}: no node that is present can run {them}"
+    return replace(plan, notes=(*plan.notes, note))
 
 
 def _fit_for_clients(error: Exception) -> Exception:

@@ -87,12 +87,14 @@ class WaitingJob:
         job: without its call.
         order: among all jobs.
         since: when it was entered, seconds.
+        size: bytes of its description.
 
     """
 
     job: PoolJob
     order: int
     since: float
+    size: int
 
     @property
     def status(self) -> JobStatus:
@@ -112,8 +114,7 @@ class Ledger:
         ends: of jobs that no hetd ever had, so that nobody else knows how they ended.
         known: reports of nodes about jobs that no client has claimed since the start.
         unstarted: jobs that were placed and that their client has not started in time; a
-            client that was suspended starts them late. `unstarted_waiting`: those that
-            wait.
+            client that was suspended starts them late.
         forgotten: jobs that nobody waits for any longer; a node that was lost may still have one.
         order: of the next job.
 
@@ -127,7 +128,6 @@ class Ledger:
     ends: dict[str, JobStatus] = field(default_factory=dict)
     known: dict[str, tuple[str, int]] = field(default_factory=dict)
     unstarted: dict[str, PlacedJob] = field(default_factory=dict)
-    unstarted_waiting: dict[str, WaitingJob] = field(default_factory=dict)
     forgotten: dict[str, None] = field(default_factory=dict)
     order: int = 0
 
@@ -257,28 +257,16 @@ class Ledger:
         if (placed.node, placed.generation) == (node, job.generation):
             self.place_again(placed.entry, now, 0)
 
-    def wait(self, jobs: Iterable[PoolJob], now: float) -> None:
-        """Enter new jobs that no node can run now."""
-        for job in jobs:
-            self.waiting[job.id] = WaitingJob(job, self.order, now)
-            self.ends.pop(job.id, None)
-            self.forgotten.pop(job.id, None)
-            self.order += 1
+    def wait(self, job: PoolJob, size: int, now: float) -> None:
+        """Enter a new job that no node can run now; `size`: bytes of its description."""
+        self.waiting[job.id] = WaitingJob(job, self.order, now, size)
+        self.ends.pop(job.id, None)
+        self.forgotten.pop(job.id, None)
+        self.order += 1
 
     def wait_last(self, job: str) -> None:
         """Have the other waiting jobs planned before this one."""
         self.waiting[job] = self.waiting.pop(job)
-
-    def set_waiting_aside(self, job: str) -> None:
-        """Make room for others where a client has not started a job that waits."""
-        self.unstarted_waiting[job] = self.waiting.pop(job)
-        _shorten(self.unstarted_waiting)
-
-    def recall_waiting(self, job: str) -> None:
-        """Enter a job again that was set aside, as its client has started it by now."""
-        late = self.unstarted_waiting.pop(job, None)
-        if late is not None and job not in self.placed:
-            self.waiting[job] = late
 
     def cancel_waiting(self, job: str, reason: str, finished: float) -> None:
         """End a job that waits; `finished`: seconds since the epoch."""
@@ -313,15 +301,9 @@ class Ledger:
         self.errands.setdefault(placed.entry.errand, []).append(job)
 
     def expects(self, errand: str) -> bool:
-        """Return whether an errand is placed, or waits; it may have been set aside."""
-        return any(
-            errand in some
-            for some in (
-                self.errands,
-                self.waiting,
-                self.unstarted,
-                self.unstarted_waiting,
-            )
+        """Return whether an errand is placed, or waits."""
+        return (
+            errand in self.errands or errand in self.waiting or errand in self.unstarted
         )
 
     def begin(self, job: str, node: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hetpool.jobs import MAX_JOBS
+from hetpool.messages import encode
 from hetpool.seam import ErrandState
 from libtask.errors import NotAllowedError
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from hetpool.jobs import JobStatus, PlanEntry, PoolJob
     from hetpool.seam import SchedulerEngine
 
-MOST_WAITING = 100_000
-"""Jobs that wait for a node."""
+MOST_WAITING, MOST_BYTES = 100_000, 256 << 20
+"""Jobs that wait for a node, and bytes of their descriptions."""
 PAUSE_S = 5.0
 """Seconds between two plans of them if no node has changed meanwhile."""
 
@@ -61,19 +62,24 @@ class WaitingJobs:
         """Plan at the next occasion: a node has changed and may run them."""
         self._next = -math.inf
 
-    def require_room(self, count: int) -> None:
-        """Check whether this many further jobs may wait.
+    def enter(self, jobs: Sequence[PoolJob]) -> None:
+        """Have new jobs wait, all or none of them.
 
         Raises:
             NotAllowedError: too many wait already.
 
         """
-        others = len(self._ledger.waiting)
-        if count and others + count > MOST_WAITING:
+        sizes = [len(encode(job)) for job in jobs]
+        others = self._ledger.waiting
+        held = sum(each.size for each in others.values()) if jobs else 0
+        if len(others) + len(jobs) > MOST_WAITING or held + sum(sizes) > MOST_BYTES:
             raise NotAllowedError(
-                f"no node can run {count} of the jobs now, and {others} others wait, of "
-                f"{MOST_WAITING} at most: resume a node, or cancel some"
+                f"no node can run {len(jobs)} of the jobs now, and {len(others)} others "
+                f"wait, of {MOST_WAITING} at most, with {MOST_BYTES >> 20} MiB of "
+                "parameters: resume a node, or cancel some"
             )
+        for job, size in zip(jobs, sizes, strict=True):
+            self._ledger.wait(job, size, self._clock())
 
     async def look(self, planner: str) -> bool:
         """Place those that a node can run now, if that is due; return whether there are any.
@@ -127,24 +133,27 @@ class WaitingJobs:
         if state is ErrandState.FORGOTTEN:
             self._ledger.waiting.pop(key, None)
         elif state is ErrandState.OPEN:
-            self._ledger.recall_waiting(key)
             # the engine is in the middle of the change
             asyncio.get_running_loop().call_soon(self._end_if_unwanted, key)
 
     def _end_if_unwanted(self, key: str) -> None:
-        """End an errand that was cancelled, or that nobody has placed, when it was started."""
+        """End an errand that was cancelled, or is not placed, when it is started."""
         end = self._ledger.ends.get(key)
         if end is not None and end.state == "cancelled":
             self._engine.cancel(key, end.reason)
         elif not self._ledger.expects(key):
-            # the job ended, or the scheduler was lost, after its client had placed it
+            # after its client had placed it, the job ended or was set aside, or the
+            # scheduler was lost
             self._engine.give_back(key)
 
-    def set_unstarted_aside(self, before: float) -> None:
-        """Make room where a client has not started a job that it sent before a time."""
+    def drop_unstarted(self, before: float) -> None:
+        """Make room where a client has not started a job that it sent before a time.
+
+        A client that was suspended starts it late, and has to place it again.
+        """
         for key, each in list(self._ledger.waiting.items()):
             if each.since < before and not self._engine.knows(key):
-                self._ledger.set_waiting_aside(key)
+                del self._ledger.waiting[key]
 
     def statuses(self, ids: Sequence[str]) -> list[JobStatus]:
         """List those that wait, none named: all.

@@ -26,7 +26,7 @@ from hetpool.engine.client import DaskClientEngine
 from hetpool.errors import PoolUnreachableError
 from hetpool.files.node_files import Incoming, by_engine
 from hetpool.inquiry import INQUIRE, Inquiry
-from hetpool.jobs import InputFile, PoolNode, PoolPlan
+from hetpool.jobs import MAX_JOBS, InputFile, PoolNode, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.node.agent import machine_name, run_jobs
 from hetpool.outcomes import JobOutcome
@@ -188,15 +188,20 @@ class Pool:
             ended: also the newest jobs that ended before any hetd had them.
 
         """
-        wanted = m.ListJobs(tuple(ids), ended)
-        return list(self._asked("jobs", wanted, m.JobList).jobs)
+        found: list[JobStatus] = []
+        for some in _parts(ids) or [()]:
+            found += self._asked("jobs", m.ListJobs(some, ended), m.JobList).jobs
+        return found
 
     def cancel(self, *ids: str, reason: str = "") -> list[str]:
         """Cancel jobs; return those that no node had begun, which ends them at once."""
-        wanted = m.CancelJobs(tuple(ids), reason)
-        unbegun = self._asked("cancel", wanted, m.NameList).names
-        self._thread.call(self._cancelled, unbegun, reason or "cancelled")
-        return list(unbegun)
+        unbegun: list[str] = []
+        for some in _parts(ids):
+            wanted = m.CancelJobs(some, reason)
+            names = self._asked("cancel", wanted, m.NameList).names
+            self._thread.call(self._cancelled, names, reason or "cancelled")
+            unbegun += names
+        return unbegun
 
     def move(self, job: str, node: str) -> None:
         """Move a job to another node, with its snapshot if it has begun.
@@ -482,6 +487,11 @@ class Pool:
 def default_incoming() -> Path:
     """Return the folder in which clients leave input files for nodes of their machine."""
     return platformdirs.user_data_path("hetpool") / "incoming"
+
+
+def _parts(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Divide ids into parts for one request each."""
+    return [tuple(ids[at : at + MAX_JOBS]) for at in range(0, len(ids), MAX_JOBS)]
 
 
 def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:
