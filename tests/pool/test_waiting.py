@@ -105,6 +105,21 @@ def test_a_task_that_hetctl_submitted_runs_when_its_node_is_resumed(
     assert written.read_text() == "once\n"
 
 
+def test_a_task_that_needs_more_than_any_node_has_waits_and_says_so(
+    made: PrivatePool, client: Pool
+) -> None:
+    client.resume("n1")
+    submit = typed(made, "submit", "--cores", "1000", "--", "true")
+    _, said = submit.communicate(timeout=PATIENCE)
+    (job,) = waiting(client)
+
+    explain, _ = typed(made, "explain", job[:8]).communicate(timeout=PATIENCE)
+
+    why = f"it needs 1000 cores; the largest node has {len(os.sched_getaffinity(0))}"
+    assert said == f"hetctl: 1 job waits: {why}\n"
+    assert explain == f"task {job[:8]} waits: {why}\n"
+
+
 def test_a_task_outlives_the_hetctl_that_waits_for_it(
     made: PrivatePool, client: Pool
 ) -> None:

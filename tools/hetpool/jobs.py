@@ -149,6 +149,16 @@ class PoolJob:
     sent: Annotated[tuple[SentFile, ...], Meta(max_length=MAX_INPUTS)] = ()
 
     @property
+    def cores(self) -> int:
+        """Cores that it needs."""
+        return int(self.options.get("cores") or 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it needs."""
+        return int(self.options.get("memory_bytes") or 0)
+
+    @property
     def is_command(self) -> bool:
         """Whether it is a program of the user's."""
         return self.app == COMMAND and not self.call
@@ -198,6 +208,7 @@ class PoolNode:
         present: whether its agent is connected.
         measured: bytes a second that reached it lately; None: nothing did.
         gateway: it has no hetd and only holds files.
+        cores, memory_bytes: most that a job may need there; 0: not known.
 
     """
 
@@ -211,6 +222,8 @@ class PoolNode:
     present: bool = True
     measured: Rate | None = None
     gateway: bool = False
+    cores: Annotated[int, Meta(ge=0)] = 0
+    memory_bytes: Bytes = 0
 
     @property
     def inward(self) -> float | None:
@@ -278,7 +291,7 @@ class JobStatus:
         task: id of its task in the node's hetd; 0: it has none yet.
         resource: on which it runs; empty: none.
         progress: share done, 0 to 1.
-        reason: of a failure, in one line.
+        reason: of a failure, or why it waits, in one line.
         snapshot: when its newest snapshot was copied to another node (seconds since the
             epoch); 0: never.
         order: position among all jobs of the pool; newer jobs have higher ones.

@@ -124,6 +124,9 @@ class FakeTasks:
         info = SimpleNamespace(id=7, state="running", finished=None, app="heat")
         return [(m.OpenJob(JOB, 3), info)]
 
+    def capacity(self) -> tuple[int, int]:
+        return (0, 0)
+
     def slots(self) -> tuple[()]:
         return ()
 

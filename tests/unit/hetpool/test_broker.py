@@ -276,7 +276,7 @@ def test_a_job_that_waits_is_listed_and_placed_when_a_node_can_run_it() -> None:
 
         assert plan.entries == ()
         assert list(plan.waiting) == [PICKY.id]
-        assert plan.notes == ("1 job waits: no node that is present can run it",)
+        assert plan.notes == ("1 job waits: n3: absent or drained",)
         assert await listed(pool) == [(PICKY.id, "waiting")]
         await pool.look(after=10.0)
         assert pool.engine.calls == []
@@ -533,7 +533,7 @@ def test_a_client_is_told_how_many_of_its_own_jobs_wait() -> None:
 
         notes = [plan.notes for plan in await asyncio.gather(*asked)]
 
-        assert notes == [(), ("1 job waits: no node that is present can run it",)]
+        assert notes == [(), ("1 job waits: n3: absent or drained",)]
 
     run(story())
 

@@ -23,7 +23,7 @@ def resource_of(view: TaskView) -> str:
 
 
 def reason_of(view: TaskView) -> str:
-    """Return why a task ended without a result; empty: it did not."""
+    """Return why a task waits for a node, or ended without a result; empty: it does not."""
     if view.status is not None and view.status.finished:
         return view.status.reason
     if view.info is not None and view.info.reason:

@@ -390,8 +390,9 @@ def _outside(view: TaskView) -> str:
     if view.ended:
         reason = reason_of(view)
         return f"has ended: {view.state}" + (f": {reason}" if reason else "")
+    why = reason_of(view) or "no node that is present can run it now"
     return {
-        "waiting": "waits: no node that is present can run it now",
+        "waiting": f"waits: {why}",
         "transferring": f"is placed on {view.node}: its input files are on their way",
         "moving": f"moves to another node; it was on {view.node or 'none'}",
     }.get(view.state, view.state)

@@ -26,7 +26,7 @@ from hetpool.broker.waiting import WaitingJobs
 from hetpool.inquiry import INQUIRE, Relay
 from hetpool.jobs import MAX_JOBS, JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
-from hetpool.placing import gathered, placing_of
+from hetpool.placing import gathered, obstacle, placing_of
 from hetpool.seam import ErrandState
 from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
@@ -187,7 +187,10 @@ class Broker:
         planner = wanted.planner or self.settings.planner
         if wanted.only_plan:
             plan = await self._planned(list(wanted.jobs), planner)
-            return encode(_noted(plan, len(wanted.jobs) - len(plan.entries)))
+            there = {entry.job for entry in plan.entries}
+            return encode(
+                self._noted(plan, [job for job in wanted.jobs if job.id not in there])
+            )
         self._adopt(wanted)
         fresh = [job for job in wanted.jobs if self._is_fresh(job, wanted)]
         plan = PoolPlan(planner, ())
@@ -198,13 +201,21 @@ class Broker:
             for job in wanted.jobs
             if job.id in self.ledger.placed
         ]
-        waiting = {
-            job.id: self.ledger.waiting[job.id].order
-            for job in wanted.jobs
-            if job.id in self.ledger.waiting
-        }
+        left = [job for job in wanted.jobs if job.id in self.ledger.waiting]
+        waiting = {job.id: self.ledger.waiting[job.id].order for job in left}
         mine = replace(plan, entries=tuple(entries), waiting=waiting)
-        return encode(_noted(mine, len(waiting)))
+        return encode(self._noted(mine, left))
+
+    def _noted(self, plan: PoolPlan, left: Sequence[PoolJob]) -> PoolPlan:
+        """Return a plan that says how many jobs of a client wait, and why the first one does."""
+        if not left:
+            return plan
+        one = len(left) == 1
+        text = "1 job waits" if one else f"{len(left)} jobs wait"
+        why = obstacle(left[0], self.ledger.nodes.values())
+        if not why:
+            why = f"no node that is present can run {'it' if one else 'them'}"
+        return replace(plan, notes=(*plan.notes, f"{text}: {why}"))
 
     def _adopt(self, wanted: m.PlaceJobs) -> None:
         """Leave jobs where nodes have reported them; one that waits follows at the next look."""
@@ -508,15 +519,6 @@ class Broker:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("broker: %s", task.exception())
-
-
-def _noted(plan: PoolPlan, waiting: int) -> PoolPlan:
-    """Return a plan that says how many of a client's jobs are not in it."""
-    if not waiting:
-        return plan
-    wait, them = ("job waits", "it") if waiting == 1 else ("jobs wait", "them")
-    note = f"{waiting} {wait}: no node that is present can run {them}"
-    return replace(plan, notes=(*plan.notes, note))
 
 
 def _fit_for_clients(error: Exception) -> Exception:

@@ -11,23 +11,26 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetpool.jobs import MAX_JOBS
 from hetpool.messages import encode
+from hetpool.placing import obstacle
 from hetpool.seam import ErrandState
 from libtask.errors import NotAllowedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hetpool.broker.ledger import Ledger
+    from hetpool.broker.ledger import Ledger, WaitingJob
     from hetpool.broker.replanning import Plans
     from hetpool.jobs import JobStatus, PlanEntry, PoolJob
     from hetpool.seam import SchedulerEngine
 
 MOST_WAITING, MOST_BYTES = 100_000, 256 << 20
 """Jobs that wait for a node, and bytes of their descriptions."""
+MOST_REASONS = 1_000
+"""Kinds of jobs for which a list says why they wait."""
 PAUSE_S = 5.0
 """Seconds between two plans of them if no node has changed meanwhile."""
 
@@ -161,8 +164,21 @@ class WaitingJobs:
         One that its client has not started is not listed: it may never be.
         """
         waiting = self._ledger.waiting
-        return [
-            waiting[job].status
+        found = [
+            waiting[job]
             for job in ids or waiting
             if job in waiting and self._engine.knows(job)
         ]
+        reasons: dict[tuple[Any, ...], str] = {}
+        return [self._status(each, reasons) for each in found]
+
+    def _status(
+        self, waiting: WaitingJob, reasons: dict[tuple[Any, ...], str]
+    ) -> JobStatus:
+        """Return the state of a job and why it waits; jobs that are alike share a reason."""
+        job = waiting.job
+        resources = tuple(job.options.get("resources") or ())
+        alike = (job.nodes, resources, job.cores, job.memory_bytes)
+        if alike not in reasons and len(reasons) < MOST_REASONS:
+            reasons[alike] = obstacle(job, self._ledger.nodes.values())
+        return replace(waiting.status, reason=reasons.get(alike, ""))

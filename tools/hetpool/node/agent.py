@@ -166,11 +166,14 @@ class Agent:
 
     async def join(self) -> None:
         """Introduce the node to the broker; cancel what runs elsewhere by now."""
-        tasks, opened, slots = self._tasks, [], self.node.slots
+        tasks, opened = self._tasks, []
         if tasks is not None:
             opened = await self._hetd(tasks.open)
+            cores, memory = await self._hetd(tasks.capacity)
             slots = await self._hetd(tasks.slots)
-        self.node = replace(self.node, slots=slots)
+            self.node = replace(
+                self.node, slots=slots, cores=cores, memory_bytes=memory
+            )
         here = [(job, info) for job, info in opened if info.state != "cancelled"]
         known = [replace(job, ended=info.finished is not None) for job, info in here]
         reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
