@@ -108,6 +108,20 @@ def test_later_batches_avoid_what_is_busy() -> None:
     run(story())
 
 
+def test_plans_do_not_wait_for_what_is_cancelled() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        (there,) = (await pool.place(a_job(1, cpu=1000.0))).values()
+        pool.node(there).states = {a_job(1).id: "running"}
+        assert await pool.place(a_job(2)) == {a_job(2).id: other(there)}
+
+        await pool.ask("cancel", m.CancelJobs((a_job(1).id,)))
+
+        assert await pool.place(a_job(3)) == {a_job(3).id: there}
+
+    run(story())
+
+
 def test_plans_count_on_the_rate_that_a_node_measured() -> None:
     async def story() -> None:
         pool = await a_pool("n1", share=1.0)
@@ -869,6 +883,24 @@ def test_a_plan_that_gains_little_is_not_carried_out() -> None:
             pool.node(name).states = {
                 job: "staged" for job, node in nodes.items() if node == name
             }
+
+        await pool.look(after=6.0)
+
+        assert pool.engine.calls == []
+
+    run(story())
+
+
+def test_a_long_job_elsewhere_does_not_make_others_move_without_gain() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1", "n2", "n3")
+        long = a_job(99, cpu=1000.0)
+        (there,) = (await pool.place(long)).values()
+        pool.node(there).states[long.id] = "running"
+        for number in range(1, 9):
+            nodes = await pool.place(a_job(number, cpu=10.0 + number))
+            for job, node in nodes.items():
+                pool.node(node).states[job] = "staged"
 
         await pool.look(after=6.0)
 

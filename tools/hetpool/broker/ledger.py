@@ -69,8 +69,11 @@ class PlacedJob:
         """Return the seconds of computing that it is expected to need still.
 
         One that computes past its planned end is expected to take as long as it is late:
-        its estimate was wrong, and by how much nobody knows.
+        its estimate was wrong, and by how much nobody knows. A cancelled one ends at its next
+        checkpoint.
         """
+        if self.cancelled:
+            return 0.0
         whole = self.entry.finish - self.entry.start
         end = self.planned_at + self.entry.finish
         least = LEAST_SHARE * whole
