@@ -7,8 +7,10 @@ at the same address opens its second worker there, too.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hetpool.client.loop_thread import LoopThread
 from hetpool.engine.client import DaskClientEngine
 from hetpool.engine.scheduler import DaskSchedulerEngine
 from hetpool.engine.worker import DaskWorkerEngine, agent_here
 from hetpool.errors import PoolUnreachableError
 from hetpool.jobs import InputFile
-from hetpool.seam import EngineGoneError, Errand, ErrandState
+from hetpool.seam import EngineGoneError, Errand, ErrandCancelledError, ErrandState
 from hetpool.setup.settings import EngineSettings
 from libtask.errors import NotFoundError
 from pool.private_pool import free_port
@@ -121,7 +124,8 @@ class LoopPool:
         return self.agents[name].engine.address
 
     def errand(self, key: str, node: str, order: int = 0, **fields: Any) -> Errand:
-        return Errand(key, hold, key.encode(), self.address(node), order, **fields)
+        address = self.address(node) if node else ""
+        return Errand(key, hold, key.encode(), address, order, **fields)
 
 
 async def _echo(message: bytes) -> bytes:
@@ -217,6 +221,102 @@ def test_an_errand_of_a_lost_node_starts_where_it_is_pinned_then() -> None:
             pool.agents["n2"].open.set()
 
             assert await started.outcome() == "n2: "
+
+    run(story())
+
+
+def test_an_errand_without_a_node_starts_where_it_is_pinned_although_its_client_left() -> (
+    None
+):
+    async def story() -> None:
+        async with a_pool("n1", "n2") as pool:
+            other = DaskClientEngine(pool.settings, 10.0)
+            await other.start([pool.errand("k", "")])
+            await until(lambda: ("k", ErrandState.OPEN) in pool.listener.states)
+            await other.close()
+            # the same errand again, as its client may send it after a lost scheduler
+            (started,) = await pool.client.start([pool.errand("k", "")])
+            await until(lambda: _clients_of(pool, "k") == 1)
+            assert pool.agents["n1"].ran == pool.agents["n2"].ran == []
+
+            pool.scheduler.pin("k", pool.address("n2"))
+            pool.agents["n2"].open.set()
+
+            assert await started.outcome() == "n2: "
+            assert pool.agents["n2"].ran == [b"k"]
+
+    run(story())
+
+
+def test_an_errand_without_a_node_can_be_cancelled_for_all_its_clients() -> None:
+    async def story() -> None:
+        async with a_pool("n1") as pool:
+            other = DaskClientEngine(pool.settings, 10.0)
+            engines = (pool.client, other)
+            errand = pool.errand("k", "")
+            started = [each for one in engines for each in await one.start([errand])]
+            await until(lambda: _clients_of(pool, "k") == len(engines))
+
+            pool.scheduler.cancel("k", "enough")
+
+            for each in started:
+                with pytest.raises(ErrandCancelledError, match="enough"):
+                    await each.outcome()
+                each.drop()
+            await until(lambda: ("k", ErrandState.FORGOTTEN) in pool.listener.states)
+            assert not pool.scheduler.knows("k")
+            await other.close()
+
+    run(story())
+
+
+def test_an_errand_that_is_given_back_is_gone_for_its_clients() -> None:
+    async def story() -> None:
+        async with a_pool("n1") as pool:
+            other = DaskClientEngine(pool.settings, 10.0)
+            for node in ("n1", ""):
+                errand = pool.errand(f"k{node}", node)
+                engines = (pool.client, other)
+                started = [
+                    each for one in engines for each in await one.start([errand])
+                ]
+                await until(partial(_has_clients, pool, errand.key, len(engines)))
+
+                pool.scheduler.give_back(errand.key)
+
+                for each in started:
+                    with pytest.raises(EngineGoneError):
+                        await each.outcome()
+                assert not pool.scheduler.knows(errand.key)
+            await other.close()
+
+    run(story())
+
+
+def _has_clients(pool: LoopPool, key: str, count: int) -> bool:
+    return _clients_of(pool, key) == count
+
+
+def _clients_of(pool: LoopPool, key: str) -> int:
+    """Return how many clients wait for an errand."""
+    scheduler: Any = pool.scheduler._scheduler
+    task = scheduler.tasks.get(key)
+    wants = task.who_wants if task is not None else ()
+    return len([each for each in wants if each.client_key != "fire-and-forget"])
+
+
+def test_an_errand_without_a_node_gets_its_inputs_when_it_is_pinned() -> None:
+    async def story() -> None:
+        async with a_pool("n1", "gate") as pool:
+            content = hashlib.blake2b(b"1", digest_size=32).hexdigest()
+            file = InputFile(content, 64, (pool.address("gate"),))
+            (started,) = await pool.client.start([pool.errand("k", "", inputs=(file,))])
+            await until(lambda: ("k", ErrandState.OPEN) in pool.listener.states)
+
+            pool.scheduler.pin("k", pool.address("n1"))
+            pool.agents["n1"].open.set()
+
+            assert await started.outcome() == f"n1: {content}"
 
     run(story())
 
@@ -422,6 +522,32 @@ def test_a_node_that_parts_comes_back() -> None:
             await until(lambda: engine._worker not in (None, before))
 
     run(story())
+
+
+def _stop_late(loop: asyncio.AbstractEventLoop) -> None:
+    """Stop a loop in the turn in which all that was due meanwhile is due."""
+    time.sleep(0.1)
+    loop.call_soon(loop.stop)
+
+
+def test_the_loop_of_a_client_that_is_closed_may_stop_at_any_moment() -> None:
+    reported: list[dict[str, Any]] = []
+
+    async def story() -> None:
+        async with a_pool() as pool:
+            thread = LoopThread("client")
+            thread.loop.set_exception_handler(lambda _, what: reported.append(what))
+            engine = DaskClientEngine(pool.settings, 10.0)
+            await asyncio.wrap_future(thread.start(engine.open()))
+            await asyncio.wrap_future(thread.start(engine.close()))
+            thread.call(_stop_late, thread.loop)
+            await until(lambda: not thread.is_alive)
+            thread.loop.close()
+
+    run(story())
+    gc.collect()
+
+    assert reported == []
 
 
 def test_no_scheduler_is_an_error_in_one_line() -> None:

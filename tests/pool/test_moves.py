@@ -101,7 +101,9 @@ def test_a_move_to_nowhere_is_refused(pool: Pool) -> None:
 
 
 def test_a_drained_node_is_emptied_and_gets_nothing(pool: Pool) -> None:
-    tasks = [pool.submit("synthetic", long(8.0)) for _ in range(3)]
+    # as they say what they take, none is planned to wait behind another one
+    expected = {"cpu": 8.0}
+    tasks = [pool.submit("synthetic", long(8.0), seconds=expected) for _ in range(3)]
     eventually(lambda: all(t.state == "running" for t in tasks), "running", PATIENCE)
 
     pool.drain("n1")

@@ -24,11 +24,13 @@ MAX_INPUTS = 100
 MAX_CALL = 4 << 20
 """Bytes of a pickled function with its arguments; larger data belongs into an `Input`."""
 MAX_NODES = 10_000
+LONGEST_REASON = 4096
+"""Characters of the reason of an end."""
 BY_ENGINE = 64 << 20
 """Bytes of an input that Dask may hold in memory; the intake pulls larger ones into files."""
 
 JobState = Literal[
-    "waiting",  # not placed
+    "waiting",  # no node can run it now
     "placed",  # on a node; its inputs are on their way
     "staged",  # in the queue of the node's hetd
     "running",
@@ -147,6 +149,16 @@ class PoolJob:
     sent: Annotated[tuple[SentFile, ...], Meta(max_length=MAX_INPUTS)] = ()
 
     @property
+    def cores(self) -> int:
+        """Cores that it needs."""
+        return int(self.options.get("cores") or 0)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that it needs."""
+        return int(self.options.get("memory_bytes") or 0)
+
+    @property
     def is_command(self) -> bool:
         """Whether it is a program of the user's."""
         return self.app == COMMAND and not self.call
@@ -196,6 +208,7 @@ class PoolNode:
         present: whether its agent is connected.
         measured: bytes a second that reached it lately; None: nothing did.
         gateway: it has no hetd and only holds files.
+        cores, memory_bytes: most that a job may need there; 0: not known.
 
     """
 
@@ -209,6 +222,8 @@ class PoolNode:
     present: bool = True
     measured: Rate | None = None
     gateway: bool = False
+    cores: Annotated[int, Meta(ge=0)] = 0
+    memory_bytes: Bytes = 0
 
     @property
     def inward(self) -> float | None:
@@ -252,6 +267,8 @@ class PoolPlan:
         makespan: seconds from now to the end of the last job, as planned.
         bound: no plan is shorter, seconds.
         notes: remarks for users.
+        waiting: jobs that no node can run now and that the pool keeps until one can:
+            job -> its order among all jobs.
 
     """
 
@@ -260,6 +277,7 @@ class PoolPlan:
     makespan: float = 0.0
     bound: float = 0.0
     notes: tuple[str, ...] = ()
+    waiting: dict[Identifier, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +291,12 @@ class JobStatus:
         task: id of its task in the node's hetd; 0: it has none yet.
         resource: on which it runs; empty: none.
         progress: share done, 0 to 1.
-        reason: of a failure, in one line.
+        reason: of a failure, or why it waits, in one line.
         snapshot: when its newest snapshot was copied to another node (seconds since the
             epoch); 0: never.
+        order: position among all jobs of the pool; newer jobs have higher ones.
+        finished: when it ended (seconds since the epoch), if no hetd ever had it: it was
+            cancelled before, or refused; 0: else.
 
     """
 
@@ -286,5 +307,7 @@ class JobStatus:
     task: int = 0
     resource: ShortText = ""
     progress: float = 0.0
-    reason: Annotated[str, Meta(max_length=4096)] = ""
+    reason: Annotated[str, Meta(max_length=LONGEST_REASON)] = ""
     snapshot: float = 0.0
+    order: int = 0
+    finished: float = 0.0

@@ -44,14 +44,14 @@ class PlaceJobs:
         jobs: the batch.
         planner: empty: the pool's.
         only_plan: return the plan and forget it.
-        held_by: where a job was before the scheduler restarted: job -> node.
+        started: jobs that were started before the scheduler was lost: a node may have them.
 
     """
 
     jobs: Annotated[tuple[PoolJob, ...], Meta(max_length=MAX_JOBS)]
     planner: Annotated[str, Meta(max_length=32)] = ""
     only_plan: bool = False
-    held_by: dict[Identifier, NodeName] = field(default_factory=dict)
+    started: Ids = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,15 @@ class ListJobs:
     """List jobs, none named: all unfinished ones; the answer is a `JobList`.
 
     The broker asks the nodes that have them; the same message goes from it to a node.
+
+    Attributes:
+        ids: of the jobs.
+        ended: list also the newest ones that ended before any hetd had them.
+
     """
 
     ids: Ids = ()
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +180,13 @@ class ClaimJobs:
     ids: Ids
     rate: Rate | None = None
     given_up: Annotated[tuple[OpenJob, ...], Meta(max_length=MAX_JOBS)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """Report the end of a job that the node's hetd never had; see `NameList`."""
+
+    status: JobStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import cloudpickle
 
+from hetpool.jobs import LONGEST_REASON, JobStatus
 from libtask.errors import HetError, InputError, RemoteTraceback, TaskFailedError
 
 if TYPE_CHECKING:
+    from hetpool.jobs import JobState, PoolJob
     from libtask.messages import TaskChanged
 
 
@@ -68,6 +70,20 @@ def ended(node: str, change: TaskChanged) -> JobOutcome:
     )
 
 
+def status_after(outcome: JobOutcome, job: PoolJob) -> JobStatus:
+    """Return the last status of a job."""
+    state: JobState = "failed" if outcome.state == "refused" else outcome.state
+    return JobStatus(
+        job.id,
+        job.app,
+        state,
+        node=outcome.node,
+        task=outcome.task,
+        progress=float(state == "completed"),
+        reason=outcome.text[:LONGEST_REASON],
+    )
+
+
 def refused(node: str, error: BaseException) -> JobOutcome:
     """Return the outcome of a job that could not be submitted on its node."""
     text = str(error) or type(error).__name__
@@ -87,7 +103,8 @@ def result_of(outcome: JobOutcome, job: str) -> Any:
     if outcome.state == "completed":
         return _read(outcome, place)
     if outcome.state == "cancelled":
-        raise CancelledError(f"{place} was cancelled: {outcome.text}")
+        where = place if outcome.task else f"job {job[:8]}"
+        raise CancelledError(f"{where} was cancelled: {outcome.text}")
     if outcome.state == "refused":
         raise InputError(f"job {job[:8]} on {outcome.node}: {outcome.text}")
     failed = TaskFailedError(f"{place} failed: {outcome.text}", outcome.lines)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from hetpool.jobs import PlanEntry, PoolPlan
+from hetpool.jobs import LONGEST_REASON, PlanEntry, PoolPlan
 from hetsched.planning.batch.planners import make_planner
 from hetsched.planning.batch.problem import ANYWHERE, Links, Problem, Promise
 from libtask.errors import InputError
@@ -32,6 +32,9 @@ Estimates: TypeAlias = "Mapping[str, Mapping[str, Mapping[str, float]]]"
 NOTHING: Mapping[str, Mapping[str, float]] = {}
 UNKNOWN_S = 1.0
 """Expected time of a job about which nothing is known, seconds."""
+MOST_NAMED = 3
+"""Nodes or resources that a text names."""
+GIB = 1 << 30
 OVERHEAD_S = 0.01
 """Seconds that a pool adds to the time of a job: submit, staging, wake-ups."""
 
@@ -100,8 +103,10 @@ def seconds_on(
 
     """
     allowed = job.options.get("resources") or ()
-    if (job.nodes and node.name not in job.nodes) or (
-        allowed and slot.resource not in allowed
+    if (
+        (job.nodes and node.name not in job.nodes)
+        or (allowed and slot.resource not in allowed)
+        or _is_too_large(job, node)
     ):
         return math.inf
     if job.seconds:
@@ -114,6 +119,40 @@ def seconds_on(
     return estimated.get(slot.resource, math.inf)
 
 
+def _is_too_large(job: PoolJob, node: PoolNode) -> bool:
+    """Return whether a job needs more than a node has, so that its hetd would refuse it."""
+    too_many = 0 < node.cores < job.cores
+    return too_many or 0 < node.memory_bytes < job.memory_bytes
+
+
+def obstacle(job: PoolJob, nodes: Iterable[PoolNode]) -> str:
+    """Return what the nodes lack that take jobs now, for a job that waits; empty: it is not known."""
+    able = [each for each in nodes if each.present and not each.draining and each.slots]
+    if not able:
+        return "all nodes are absent or drained"
+    able = [each for each in able if not job.nodes or each.name in job.nodes]
+    if not able:
+        return f"{', '.join(job.nodes[:MOST_NAMED])}: absent or drained"
+    allowed = job.options.get("resources") or ()
+    there = {slot.resource for each in able for slot in each.slots}
+    if allowed and not there & set(allowed):
+        return f"no node has {' or '.join(allowed[:MOST_NAMED])}"[:LONGEST_REASON]
+    if all(_is_too_large(job, each) for each in able):
+        return _need(job, able)
+    return ""
+
+
+def _need(job: PoolJob, nodes: Sequence[PoolNode]) -> str:
+    cores = max(each.cores for each in nodes)
+    if job.cores > cores:
+        return f"it needs {job.cores} cores; the largest node has {cores}"
+    memory = max(each.memory_bytes for each in nodes)
+    return (
+        f"it needs {job.memory_bytes / GIB:,.4g} GiB of memory; "
+        f"the largest node has {memory / GIB:,.4g} GiB"
+    )
+
+
 def seconds_of(
     jobs: Sequence[PoolJob],
     slots: Sequence[tuple[PoolNode, NodeSlot]],
@@ -124,13 +163,11 @@ def seconds_of(
     A thousand nodes have a few kinds of slots: a job that says nothing of nodes is looked
     at once for each kind. Jobs that are alike by what the nodes estimate share a row.
     """
-    alike: dict[tuple[str, str], tuple[PoolNode, NodeSlot]] = {}
+    alike: dict[tuple[Any, ...], tuple[PoolNode, NodeSlot]] = {}
     for node, slot in slots:
-        alike.setdefault((slot.resource, slot.kind), (node, slot))
+        alike.setdefault(_kind_of(node, slot), (node, slot))
     numbers = {kind: number for number, kind in enumerate(alike)}
-    columns = np.array(
-        [numbers[slot.resource, slot.kind] for _, slot in slots], dtype=np.int64
-    )
+    columns = np.array([numbers[_kind_of(*each)] for each in slots], dtype=np.int64)
     rows = np.empty((len(jobs), len(slots)))
     known: dict[tuple[Any, ...], Floats] = {}
     for row, job in zip(rows, jobs, strict=True):
@@ -150,10 +187,16 @@ def seconds_of(
     return rows
 
 
+def _kind_of(node: PoolNode, slot: NodeSlot) -> tuple[Any, ...]:
+    """Return what the time of a job depends on that says nothing of nodes."""
+    return slot.resource, slot.kind, node.cores, node.memory_bytes
+
+
 def _likeness(job: PoolJob, by_node: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what the times of a job on all slots depend on."""
     allowed = tuple(job.options.get("resources") or ())
-    return id(by_node), job.nodes, allowed, tuple(job.seconds.items())
+    needs = (job.cores, job.memory_bytes)
+    return id(by_node), job.nodes, allowed, tuple(job.seconds.items()), needs
 
 
 def placing_of(

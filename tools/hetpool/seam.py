@@ -29,7 +29,7 @@ class Errand:
         argument: its argument.
         inputs: files that the engine itself carries to the node first; the function gets
             them as a map from content id to bytes.
-        node: address of the only node that may run it.
+        node: address of the only node that may run it; empty: none, until it is pinned.
         order: errands of a lower order go first, their inputs too.
 
     """
@@ -46,6 +46,10 @@ class EngineGoneError(Exception):
     """The engine lost the scheduler, and with it the errand: start it again."""
 
 
+class ErrandCancelledError(Exception):
+    """The broker cancelled the errand before any node had it; gives the reason."""
+
+
 class StartedErrand(Protocol):
     """An errand that was started."""
 
@@ -54,6 +58,7 @@ class StartedErrand(Protocol):
 
         Raises:
             EngineGoneError: the scheduler was lost.
+            ErrandCancelledError: it was cancelled before any node had it.
 
         """
         ...
@@ -103,6 +108,17 @@ class SchedulerEngine(Protocol):
 
     def take_back(self, key: str) -> None:
         """Take an errand from a node that has not begun it, to where it is pinned."""
+        ...
+
+    def cancel(self, key: str, reason: str) -> None:
+        """End an errand that no node has: those who wait for it get `ErrandCancelledError`.
+
+        One whose inputs are on their way cannot be ended yet.
+        """
+        ...
+
+    def give_back(self, key: str) -> None:
+        """Remove an errand; those who wait for it get `EngineGoneError`, and start it again."""
         ...
 
     def knows(self, key: str) -> bool:

@@ -65,6 +65,7 @@ class StatusRequests:
     def status(self, peer: Peer, request: m.Status) -> m.Message:
         counters, pool = self._counters, self._pool
         origins = self._config.origins
+        capacity = self._scheduler.state.needs.capacity
         return m.StatusInfo(
             request.request,
             version=hetd.__version__,
@@ -91,4 +92,6 @@ class StatusRequests:
             command_policy=origins.policy or "",
             jobs=len(self._scheduler.system.graphs.jobs),
             build=build.NAME,
+            cores=capacity.cores or 0,
+            task_memory_bytes=capacity.memory_bytes or 0,
         )

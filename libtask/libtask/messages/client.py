@@ -410,6 +410,10 @@ class StatusInfo(Request, frozen=True):
     """Unfinished jobs: sets of tasks with a name in common, or that depend on each other."""
     build: str = "pure"
     """Which build of the scheduler runs: its sources (`pure`), or `compiled` modules."""
+    cores: int = 0
+    """Cores that its tasks may need together, and one of them at most; 0: any number."""
+    task_memory_bytes: int = 0
+    """Memory that its tasks may need together; 0: any amount."""
 
 
 class ConfigInfo(Request, frozen=True):

@@ -48,10 +48,14 @@ class DirectPlanning:
 
 @dataclass
 class FakeNode:
-    """The agent of a node as the broker meets it: answers from a script."""
+    """The agent of a node as the broker meets it: answers from a script.
+
+    Jobs of `states` are listed, on the resources of `resources`.
+    """
 
     name: str
     states: dict[str, str] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)
     parked: m.ParkedJob = field(default_factory=m.ParkedJob)
     silent: bool = False
     asked: list[tuple[str, Any]] = field(default_factory=list)
@@ -85,7 +89,13 @@ class FakeNode:
     def on_list(self, message: m.ListJobs) -> Any:
         return m.JobList(
             tuple(
-                JobStatus(job, "synthetic", self.states[job], self.name)  # type: ignore[arg-type]  # scripted states are valid
+                JobStatus(
+                    job,
+                    "synthetic",
+                    self.states[job],  # type: ignore[arg-type]  # scripted states are valid
+                    self.name,
+                    resource=self.resources.get(job, ""),
+                )
                 for job in message.ids
                 if job in self.states
             )
@@ -128,6 +138,12 @@ class FakeEngine:
     def take_back(self, key: str) -> None:
         self.calls.append(("take_back", key, ""))
 
+    def cancel(self, key: str, reason: str) -> None:
+        self.calls.append(("cancel", key, reason))
+
+    def give_back(self, key: str) -> None:
+        self.calls.append(("give_back", key, ""))
+
     def knows(self, key: str) -> bool:
         return key in self.known
 
@@ -157,6 +173,7 @@ class FakePool:
         """Place jobs; return their nodes."""
         plan = await self.ask("place", m.PlaceJobs(jobs, **fields), PoolPlan)
         self.engine.known |= {entry.errand for entry in plan.entries}
+        self.engine.known |= plan.waiting.keys()
         return {entry.job: entry.node for entry in plan.entries}
 
     async def claim(

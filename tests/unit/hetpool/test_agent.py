@@ -22,7 +22,7 @@ from libtask.errors import HetError
 from unit.hetpool.fake_engine import a_job, a_node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from hetpool.jobs import PoolJob
     from hetpool.seam import Answer
@@ -36,6 +36,9 @@ class FakeWorkerEngine:
     def __init__(self, *lost: str) -> None:
         self.handlers: dict[str, Answer] = {}
         self.given_up: list[m.OpenJob] = []
+        self.ended: list[JobStatus] = []
+        self.cancelled = ""
+        """Why the jobs that the node claims are not to run."""
         self._lost = lost
 
     def answer(self, name: str, handler: Answer) -> None:
@@ -45,7 +48,11 @@ class FakeWorkerEngine:
         if name == "claim":
             claim = decode(m.ClaimJobs, message)
             self.given_up += claim.given_up
-            return encode(m.Claimed(tuple(m.JobTerms(job) for job in claim.ids)))
+            terms = [m.JobTerms(job, cancelled=self.cancelled) for job in claim.ids]
+            return encode(m.Claimed(tuple(terms)))
+        if name == "ended":
+            self.ended.append(decode(m.EndedJob, message).status)
+            return encode(m.NameList())
         assert name == "join"
         return encode(m.NameList(self._lost))
 
@@ -61,11 +68,16 @@ class PutBackError(Exception):
 
 
 class FakeFiles:
-    """A node's files, for jobs without any."""
+    """A node's files; `here`: the inputs have arrived."""
 
     intake = SimpleNamespace(goodput=lambda: None)
 
+    def __init__(self) -> None:
+        self.here = asyncio.Event()
+        self.here.set()
+
     async def place(self, *_: Any) -> dict[str, str]:
+        await self.here.wait()
         return {}
 
     def release(self, job: PoolJob) -> None:
@@ -84,14 +96,20 @@ class FakeTasks:
         self.ended: Future[None] = Future()
         self.reasons: list[str] = []
         """Why the task was cancelled, attempt by attempt; then it completes."""
+        self.refusal = ""
 
     def submit(self, *_: Any) -> Any:
+        if self.refusal:
+            raise HetError(self.refusal)
         return SimpleNamespace(id=8, ended=self.ended)
 
     def outcome(self, node: str, handle: Any) -> JobOutcome:
         if self.reasons:
             return JobOutcome("cancelled", node, handle.id, text=self.reasons.pop(0))
         return JobOutcome("completed", node, handle.id)
+
+    def has_ended(self, task: int) -> bool:
+        return self.ended.done()
 
     def has_outputs(self, task: int) -> bool:
         return False
@@ -106,6 +124,9 @@ class FakeTasks:
         info = SimpleNamespace(id=7, state="running", finished=None, app="heat")
         return [(m.OpenJob(JOB, 3), info)]
 
+    def capacity(self) -> tuple[int, int]:
+        return (0, 0)
+
     def slots(self) -> tuple[()]:
         return ()
 
@@ -116,9 +137,11 @@ class FakeTasks:
         self.cancelled += ids
 
 
-def made(*lost: str) -> tuple[Agent, FakeWorkerEngine, FakeTasks]:
+def made(
+    *lost: str, files: FakeFiles | None = None
+) -> tuple[Agent, FakeWorkerEngine, FakeTasks]:
     engine, tasks = FakeWorkerEngine(*lost), FakeTasks()
-    parts: Any = (engine, tasks, FakeFiles(), Lease(10.0))
+    parts: Any = (engine, tasks, files or FakeFiles(), Lease(10.0))
     return Agent(a_node("n1"), *parts), engine, tasks
 
 
@@ -126,6 +149,14 @@ async def joined(*lost: str) -> tuple[FakeWorkerEngine, FakeTasks]:
     agent, engine, tasks = made(*lost)
     await agent.join()
     return engine, tasks
+
+
+async def until(look: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(100_000):
+        if await look():
+            return
+        await asyncio.sleep(0)
+    pytest.fail("it did not become true")
 
 
 def test_a_job_whose_errand_is_not_back_yet_has_begun() -> None:
@@ -209,11 +240,15 @@ def test_a_job_goes_on_whose_mover_is_lost() -> None:
         agent, engine, tasks = made()
         await agent.join()
         running = asyncio.ensure_future(agent.run(encode((a_job(2),)), []))
+        wanted = encode(m.ListJobs((OTHER,)))
+
+        async def runs() -> bool:
+            listed = await engine.handlers["list"](wanted)
+            return "running" in {each.state for each in decode(m.JobList, listed).jobs}
+
+        await until(runs)
         park = encode(m.ParkJob(OTHER))
-        for _ in range(1000):
-            if decode(m.ParkedJob, await engine.handlers["park"](park)).here:
-                break
-            await asyncio.sleep(0)
+        assert decode(m.ParkedJob, await engine.handlers["park"](park)).here
         assert not tasks.released
         agent.parted()
         await agent.join()
@@ -222,3 +257,60 @@ def test_a_job_goes_on_whose_mover_is_lost() -> None:
         return tasks.released
 
     assert asyncio.run(released()) == [8]
+
+
+def test_a_cancelled_job_does_not_wait_for_its_inputs() -> None:
+    async def ran() -> tuple[Any, list[JobStatus]]:
+        files = FakeFiles()
+        files.here.clear()
+        agent, engine, _ = made(files=files)
+        await agent.join()
+        running = asyncio.ensure_future(agent.run(encode((a_job(2),)), []))
+        cancel = encode(m.CancelJobs((OTHER,), "enough"))
+
+        async def is_there() -> bool:
+            answer = await engine.handlers["cancel"](cancel)
+            return bool(decode(m.NameList, answer).names)
+
+        await until(is_there)
+        return await running, engine.ended
+
+    outcomes, ended = asyncio.run(ran())
+
+    (outcome,) = decode(tuple[JobOutcome, ...], outcomes)
+    assert outcome == JobOutcome("cancelled", "n1", text="enough")
+    assert [(each.id, each.state, each.reason) for each in ended] == [
+        (OTHER, "cancelled", "enough")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cancelled", "refusal", "end"),
+    [("enough", "", ("cancelled", "enough")), ("", "no", ("failed", "no"))],
+)
+def test_the_broker_is_told_how_a_job_ended_that_hetd_never_had(
+    cancelled: str, refusal: str, end: tuple[str, str]
+) -> None:
+    async def ran() -> list[JobStatus]:
+        agent, engine, tasks = made()
+        engine.cancelled, tasks.refusal = cancelled, refusal
+        await agent.join()
+        await agent.run(encode((a_job(2),)), [])
+        return engine.ended
+
+    (status,) = asyncio.run(ran())
+
+    assert (status.state, status.reason) == end
+    assert (status.id, status.node) == (OTHER, "n1")
+    assert status.finished > 0
+
+
+def test_the_broker_is_not_told_of_what_hetd_has() -> None:
+    async def ran() -> list[JobStatus]:
+        agent, engine, tasks = made()
+        await agent.join()
+        tasks.ended.set_result(None)
+        await agent.run(encode((a_job(2),)), [])
+        return engine.ended
+
+    assert asyncio.run(ran()) == []

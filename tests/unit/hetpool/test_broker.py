@@ -11,12 +11,12 @@ import pytest
 from hetpool import messages as m
 from hetpool.broker.broker import FIRST_WINDOW_S
 from hetpool.broker.racks import WHOLE, RackPlanner, racks_of
-from hetpool.jobs import InputFile, NodeSlot, PoolJob, PoolNode, PoolPlan
+from hetpool.jobs import InputFile, JobStatus, NodeSlot, PoolJob, PoolNode, PoolPlan
 from hetpool.placing import Commitments
 from hetpool.seam import ErrandState
 from hetpool.setup.settings import BrokerSettings
 from hetsched.planning.batch.planners import make_planner
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import InputError, NotAllowedError, NotFoundError
 from unit.hetpool.fake_engine import FakePool, a_job, a_node
 from unit.hetpool.jumping_loop import run as in_jumping_time
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 JOB = a_job(1)
+PICKY = a_job(3, nodes=("n3",))
 CPU, GPU = NodeSlot("cpu", "cpu"), NodeSlot("gpu0", "gpu")
 SAVED = m.SnapshotFile("cd" * 32, 1000, "n1")
 
@@ -107,6 +108,20 @@ def test_later_batches_avoid_what_is_busy() -> None:
     run(story())
 
 
+def test_plans_do_not_wait_for_what_is_cancelled() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        (there,) = (await pool.place(a_job(1, cpu=1000.0))).values()
+        pool.node(there).states = {a_job(1).id: "running"}
+        assert await pool.place(a_job(2)) == {a_job(2).id: other(there)}
+
+        await pool.ask("cancel", m.CancelJobs((a_job(1).id,)))
+
+        assert await pool.place(a_job(3)) == {a_job(3).id: there}
+
+    run(story())
+
+
 def test_plans_count_on_the_rate_that_a_node_measured() -> None:
     async def story() -> None:
         pool = await a_pool("n1", share=1.0)
@@ -128,12 +143,12 @@ def test_plans_count_on_the_rate_that_a_node_measured() -> None:
 def test_what_nothing_can_run_is_left_out_until_something_can() -> None:
     async def story() -> None:
         pool = await a_pool()
-        picky = a_job(3, nodes=("n3",))
-        assert await pool.place(picky) == {}
+        assert await pool.place(PICKY) == {}
 
         await pool.join(a_node("n3"))
+        await pool.look()
 
-        assert await pool.place(picky) == {picky.id: "n3"}
+        assert await pool.place(PICKY) == {PICKY.id: "n3"}
 
     run(story())
 
@@ -254,6 +269,300 @@ def test_an_ended_job_makes_room_and_a_forgotten_one_is_gone() -> None:
         pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
         assert not pool.broker.ledger.placed
         assert not pool.broker.ledger.errands
+
+    run(story())
+
+
+# ------------------------------------------------------------ jobs that wait for a node
+
+
+async def listed(pool: FakePool, *ids: str) -> list[tuple[str, str]]:
+    """Return the states of jobs as the broker lists them."""
+    found = await pool.ask("jobs", m.ListJobs(ids), m.JobList)
+    return [(each.id, each.state) for each in found.jobs]
+
+
+def test_a_job_that_waits_is_listed_and_placed_when_a_node_can_run_it() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        plan = await pool.ask("place", m.PlaceJobs((PICKY,)), PoolPlan)
+        pool.engine.known.add(PICKY.id)
+
+        assert plan.entries == ()
+        assert list(plan.waiting) == [PICKY.id]
+        assert plan.notes == ("1 job waits: n3: absent or drained",)
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+        await pool.look(after=10.0)
+        assert pool.engine.calls == []
+        await pool.join(a_node("n3"))
+        await pool.look()
+
+        assert pool.engine.calls == [("pin", PICKY.id, "tls://n3:9000")]
+        assert (await pool.claim("n3", PICKY)).owned
+        assert await listed(pool) == [(PICKY.id, "placed")]
+        await pool.look(after=10.0)
+        assert len(pool.engine.calls) == 1
+
+    run(story())
+
+
+def test_jobs_wait_while_the_only_node_is_drained() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        assert await pool.place(a_job(1), a_job(2)) == {}
+        await pool.look()
+
+        await pool.ask("drain", m.DrainNode("n1", on=False))
+        await pool.look()
+
+        assert {key for _, key, _ in pool.engine.calls} == {a_job(1).id, a_job(2).id}
+        assert not pool.broker.ledger.waiting
+
+    run(story())
+
+
+def test_a_job_that_waits_is_placed_only_when_its_client_has_started_it() -> None:
+    # else it would be started without a node after it was pinned to one, and stay so
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        pool.engine.known.clear()
+        await pool.join(a_node("n3"))
+        await pool.look()
+        assert pool.engine.calls == []
+
+        pool.engine.known.add(PICKY.id)
+        await pool.look(after=6.0)
+
+        assert pool.engine.calls == [("pin", PICKY.id, "tls://n3:9000")]
+
+    run(story())
+
+
+def test_a_job_that_waits_and_that_no_client_starts_makes_room() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+        assert await listed(pool) == []
+
+        # a client that starts it late has to place it again
+        pool.broker.errand_changed(PICKY.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == [("give_back", PICKY.id, "")]
+
+    run(story())
+
+
+def test_a_job_that_is_sent_twice_waits_once() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await asyncio.gather(pool.place(PICKY), pool.place(PICKY))
+        await pool.place(PICKY)
+
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+
+    run(story())
+
+
+def test_a_job_that_waits_can_be_cancelled() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        unbegun = await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+        await pool.join(a_node("n3"))
+        await pool.look()
+
+        assert unbegun.names == (PICKY.id,)
+        assert pool.engine.calls == [("cancel", PICKY.id, "enough")]
+        assert await listed(pool) == []
+        assert await listed(pool, PICKY.id) == [(PICKY.id, "cancelled")]
+
+    run(story())
+
+
+def test_a_job_that_is_started_after_its_cancellation_ends() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+        await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+
+        pool.broker.errand_changed(PICKY.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == [("cancel", PICKY.id, "enough")] * 2
+
+    run(story())
+
+
+def test_an_errand_that_comes_after_the_end_of_its_job_is_given_back() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+        await asyncio.sleep(0)
+        assert pool.engine.calls == []
+
+        # another client had placed the same job before its end
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == [("give_back", JOB.id, "")]
+
+    run(story())
+
+
+def test_an_errand_that_is_started_late_is_not_given_back() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        pool.engine.known.clear()
+        await pool.look(after=100.0)
+        assert not pool.broker.ledger.placed
+
+        pool.broker.errand_changed(JOB.id, ErrandState.OPEN)
+        await asyncio.sleep(0)
+
+        assert pool.engine.calls == []
+
+    run(story())
+
+
+def test_a_job_that_waits_can_be_moved_to_a_node_that_is_drained() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        await pool.place(JOB)
+
+        await pool.ask("move", m.MoveJob(JOB.id, "n1"))
+
+        assert pool.engine.calls == [("pin", JOB.id, "tls://n1:9000")]
+        assert (await pool.claim("n1", JOB)).owned
+
+    run(story())
+
+
+def test_a_job_that_waits_goes_where_a_late_node_has_it() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.ask("drain", m.DrainNode("n1"))
+        await pool.place(JOB)
+
+        lost = await pool.join(a_node("n2"), m.OpenJob(JOB.id, 7))
+        await pool.look()
+
+        assert lost == ()
+        assert pool.engine.calls == [("pin", JOB.id, "tls://n2:9000")]
+        terms = await pool.claim("n2", JOB)
+        assert (terms.owned, terms.generation, terms.reported) == (True, 7, True)
+
+    run(story())
+
+
+def test_a_job_that_nobody_waits_for_any_longer_waits_no_longer() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        pool.broker.errand_changed(PICKY.id, ErrandState.FORGOTTEN)
+
+        assert await listed(pool) == []
+
+    run(story())
+
+
+def test_more_jobs_than_may_wait_are_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_WAITING", 2)
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        with pytest.raises(NotAllowedError, match="2 at most"):
+            await pool.place(*(a_job(n, nodes=("n3",)) for n in (4, 5)))
+
+        assert await listed(pool) == [(PICKY.id, "waiting")]
+        assert len(await pool.place(a_job(6))) == 1
+
+    run(story())
+
+
+def test_jobs_that_may_not_wait_fail_without_those_of_other_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_WAITING", 1)
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(PICKY)
+
+        refused, placed = await asyncio.gather(
+            pool.place(a_job(4, nodes=("n3",))),
+            pool.place(a_job(5)),
+            return_exceptions=True,
+        )
+
+        assert isinstance(refused, NotAllowedError)
+        assert isinstance(placed, dict)
+        assert placed.keys() == {a_job(5).id}
+
+    run(story())
+
+
+def test_large_descriptions_of_jobs_that_wait_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_BYTES", 3 << 20)
+    large = [
+        a_job(n, nodes=("n3",), params={"text": "x" * (1 << 20)}) for n in range(3)
+    ]
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(*large[:2])
+
+        with pytest.raises(NotAllowedError, match="with 3 MiB"):
+            await pool.place(large[2])
+
+        await pool.ask("cancel", m.CancelJobs((large[0].id,)))
+        assert await pool.place(large[2]) == {}
+        assert len(await listed(pool)) == 2
+
+    run(story())
+
+
+def test_a_client_is_told_how_many_of_its_own_jobs_wait() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        wanted = [m.PlaceJobs((each,)) for each in (a_job(1), PICKY)]
+        asked = [pool.ask("place", each, PoolPlan) for each in wanted]
+
+        notes = [plan.notes for plan in await asyncio.gather(*asked)]
+
+        assert notes == [(), ("1 job waits: n3: absent or drained",)]
+
+    run(story())
+
+
+def test_later_jobs_that_wait_are_listed_with_higher_orders() -> None:
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(a_job(9, nodes=("n3",)))
+        await pool.place(a_job(4, nodes=("n3",)))
+        await pool.place(a_job(7))
+
+        found = await pool.ask("jobs", m.ListJobs(), m.JobList)
+
+        orders = {each.id: each.order for each in found.jobs}
+        assert orders[a_job(9).id] < orders[a_job(4).id] < orders[a_job(7).id]
 
     run(story())
 
@@ -400,7 +709,7 @@ def test_after_a_restart_a_job_stays_where_its_node_reports_it() -> None:
         pool = await a_pool("n1")
         await pool.join(a_node("n2"), m.OpenJob(JOB.id, 7))
 
-        assert await pool.place(JOB, held_by={JOB.id: "n1"}) == {JOB.id: "n2"}
+        assert await pool.place(JOB, started=(JOB.id,)) == {JOB.id: "n2"}
         terms = await pool.claim("n2", JOB)
         assert (terms.generation, terms.reported) == (7, True)
 
@@ -410,12 +719,10 @@ def test_after_a_restart_a_job_stays_where_its_node_reports_it() -> None:
 def test_after_a_restart_a_job_waits_for_the_node_that_may_have_it() -> None:
     async def story() -> None:
         pool = await a_pool("n1")
-        held = {JOB.id: "n2"}
-
-        assert await pool.place(JOB, held_by=held) == {}
+        assert await pool.place(JOB, started=(JOB.id,)) == {}
         pool.now += 30.0
 
-        assert await pool.place(JOB, held_by=held) == {JOB.id: "n1"}
+        assert await pool.place(JOB, started=(JOB.id,)) == {JOB.id: "n1"}
 
     run(story())
 
@@ -584,6 +891,24 @@ def test_a_plan_that_gains_little_is_not_carried_out() -> None:
     run(story())
 
 
+def test_a_long_job_elsewhere_does_not_make_others_move_without_gain() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1", "n2", "n3")
+        long = a_job(99, cpu=1000.0)
+        (there,) = (await pool.place(long)).values()
+        pool.node(there).states[long.id] = "running"
+        for number in range(1, 9):
+            nodes = await pool.place(a_job(number, cpu=10.0 + number))
+            for job, node in nodes.items():
+                pool.node(node).states[job] = "staged"
+
+        await pool.look(after=6.0)
+
+        assert pool.engine.calls == []
+
+    run(story())
+
+
 def test_a_job_that_ends_much_too_early_makes_the_others_move() -> None:
     async def story() -> None:
         pool = await a_pool()
@@ -618,6 +943,46 @@ async def on_gpus(*jobs: PoolJob) -> tuple[FakePool, dict[str, str]]:
     for job, node in nodes.items():
         pool.node(node).states[job] = "staged"
     return pool, nodes
+
+
+async def behind_another(elsewhere: float) -> tuple[FakePool, PoolJob]:
+    """Return a pool and a job that waits for a GPU, which hetd gave to a job for the CPU.
+
+    Args:
+        elsewhere: seconds of the waiting job on the other node's GPU, which is free.
+
+    """
+    first = a_job(1, seconds={"n1/cpu": 0.2})
+    second = a_job(2, seconds={"n1/gpu0": 0.1, "n2/gpu0": elsewhere})
+    pool, nodes = await on_gpus(first, second)
+    assert nodes == {first.id: "n1", second.id: "n1"}
+    pool.node("n1").states[first.id] = "running"
+    pool.node("n1").resources[first.id] = "gpu0"
+    return pool, second
+
+
+def test_what_waits_for_a_device_that_hetd_gave_to_another_job_moves() -> None:
+    async def story() -> None:
+        pool, job = await behind_another(0.5)
+
+        await pool.look(after=6.0)
+
+        assert ("pin", job.id, "tls://n2:9000") in pool.engine.calls
+
+    run(story())
+
+
+def test_the_later_a_job_is_the_longer_it_is_expected_to_take_still() -> None:
+    async def story() -> None:
+        pool, job = await behind_another(20.0)
+        await pool.look(after=6.0)
+        assert pool.engine.calls == []
+
+        await pool.look(after=30.0)
+
+        assert ("pin", job.id, "tls://n2:9000") in pool.engine.calls
+
+    run(story())
 
 
 def test_what_waits_for_a_lost_device_moves_at_once_and_nothing_goes_there() -> None:
@@ -690,6 +1055,59 @@ def test_cancel_reaches_what_runs_and_stops_what_does_not() -> None:
         pool.node("n1").asked.clear()
         await pool.look()
         assert "cancel" in [name for name, _ in pool.node("n1").asked]
+
+    run(story())
+
+
+def test_the_end_of_a_job_that_no_hetd_had_is_listed_when_it_is_asked_for() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB, a_job(2))
+        end = JobStatus(JOB.id, "synthetic", "cancelled", "n1", finished=7.0)
+        elsewhere = JobStatus(a_job(2).id, "synthetic", "failed", "n2", finished=8.0)
+
+        await pool.ask("ended", m.EndedJob(end))
+        await pool.ask("ended", m.EndedJob(elsewhere))
+        assert await listed(pool, JOB.id) == [(JOB.id, "cancelled")]
+        pool.broker.errand_changed(JOB.id, ErrandState.ENDED)
+        pool.broker.errand_changed(JOB.id, ErrandState.FORGOTTEN)
+
+        every = await pool.ask("jobs", m.ListJobs(ended=True), m.JobList)
+        ended = [each for each in every.jobs if each.finished]
+        assert [(each.id, each.state) for each in ended] == [(JOB.id, "cancelled")]
+        assert await listed(pool) == [(a_job(2).id, "placed")]
+        assert await listed(pool, JOB.id) == [(JOB.id, "cancelled")]
+        await pool.place(JOB)
+        assert await listed(pool, JOB.id) == [(JOB.id, "placed")]
+
+    run(story())
+
+
+def test_an_end_does_not_hold_if_its_node_begins_the_job_again() -> None:
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(JOB)
+        end = JobStatus(JOB.id, "synthetic", "failed", "n1", finished=7.0)
+        await pool.ask("ended", m.EndedJob(end))
+
+        await pool.claim("n1", JOB)
+
+        assert await listed(pool) == [(JOB.id, "placed")]
+
+    run(story())
+
+
+def test_a_node_that_returns_late_loses_a_job_that_was_cancelled_while_it_waited() -> (
+    None
+):
+    async def story() -> None:
+        pool = await a_pool("n1")
+        await pool.place(PICKY)
+        await pool.ask("cancel", m.CancelJobs((PICKY.id,), "enough"))
+
+        lost = await pool.join(a_node("n3"), m.OpenJob(PICKY.id, 4))
+
+        assert lost == (f"{PICKY.id}.4",)
 
     run(story())
 

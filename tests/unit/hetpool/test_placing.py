@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from hetpool.placing import (
     LinkUse,
     gathered,
     later,
+    obstacle,
     placing_of,
     planned,
     seconds_of,
@@ -209,3 +211,53 @@ def test_times_by_kind_of_slot_are_those_of_each_slot() -> None:
         ]
         for job in jobs
     ]
+
+
+SMALL = replace(a_node("n1"), cores=2, memory_bytes=4 << 30)
+LARGE = replace(a_node("n2"), cores=16, memory_bytes=64 << 30)
+
+
+@pytest.mark.parametrize("seconds", [{}, {"cpu": 1.0}])
+@pytest.mark.parametrize("needs", [{"cores": 4}, {"memory_bytes": 8 << 30}])
+def test_a_job_goes_only_where_the_node_has_what_it_needs(
+    seconds: dict[str, float], needs: dict[str, int]
+) -> None:
+    jobs = [a_job(n, seconds=seconds, options=needs) for n in range(4)]
+
+    placing, left = placing_of([*jobs, a_job(9)], [SMALL, LARGE])
+    assert placing is not None
+    plan = planned(placing, "ncjm")
+
+    assert not left
+    assert {each.job: each.node for each in plan.entries} == {
+        **{job.id: "n2" for job in jobs},
+        a_job(9).id: "n1",
+    }
+    assert placing_of(jobs, [SMALL, replace(LARGE, draining=True)]) == (None, jobs)
+    # a node that does not say what it has may have it
+    assert placing_of(jobs, [a_node("n3")])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"nodes": ("n7", "n8")}, "n7, n8: absent or drained"),
+        ({"options": {"resources": ("fpga0", "gpu0")}}, "no node has fpga0 or gpu0"),
+        ({"options": {"cores": 99}}, "it needs 99 cores; the largest node has 16"),
+        (
+            {"options": {"memory_bytes": 9000 << 30}},
+            "it needs 9,000 GiB of memory; the largest node has 64 GiB",
+        ),
+        (
+            {"options": {"cores": 4}, "nodes": ("n1",)},
+            "it needs 4 cores; the largest node has 2",
+        ),
+        ({"seconds": {"gpu": 1.0}}, ""),
+    ],
+)
+def test_the_text_for_a_job_that_waits_says_what_the_nodes_lack(
+    fields: dict[str, Any], why: str
+) -> None:
+    assert obstacle(a_job(1, **fields), [SMALL, LARGE]) == why
+    drained = [replace(each, draining=True) for each in (SMALL, LARGE)]
+    assert obstacle(a_job(1, **fields), drained) == "all nodes are absent or drained"

@@ -1,7 +1,7 @@
 """The nodes and tasks of a pool, gathered from the broker and from every node.
 
 hetd is the record of what ran: each node is asked for its tasks of the pool. The broker
-adds those that no hetd has yet. Tasks of one job on several nodes are one task here: it
+adds those that no hetd has yet, or ever had. Tasks of one job on several nodes are one task here: it
 moved, or its node was lost.
 """
 
@@ -54,7 +54,8 @@ class TaskView:
     Attributes:
         job: its id in the pool.
         attempts: (node, task there), the earliest first.
-        status: from the broker; None: it has forgotten it.
+        status: from the broker; None: it has forgotten it. With `finished` it is the end of
+            a job that no hetd had, or that left one and ended before another had it.
 
     """
 
@@ -83,6 +84,8 @@ class TaskView:
     @property
     def state(self) -> str:
         status, info = self.status, self.info
+        if status is not None and status.finished:
+            return status.state
         if info is not None and info.state == "cancelled" and info.reason == LEFT:
             return "moving"
         if status is not None and status.state in ("moving", "waiting", "placed"):
@@ -109,6 +112,13 @@ class TaskView:
     @property
     def submitted(self) -> float | None:
         return self.attempts[0][1].submitted if self.attempts else None
+
+    @property
+    def finished(self) -> float | None:
+        """When it ended, seconds since the epoch; None: it has not."""
+        if self.status is not None and self.status.finished:
+            return self.status.finished
+        return self.info.finished if self.info is not None else None
 
 
 def _label_of(info: TaskInfo) -> str:
@@ -165,7 +175,11 @@ def gathered(
 
     """
     nodes = pool.nodes()
-    statuses = pool.tasks()
+    statuses = [
+        each
+        for each in pool.tasks(ended=True)
+        if not each.finished or each.finished >= (since or 0.0)
+    ]
     working = [node for node in nodes if node.present and not node.gateway]
     question = AskTasks(limit=limit, since=since)
     answers = _ask_all(pool, working, question, TaskFacts)
@@ -175,7 +189,11 @@ def gathered(
     failed = {
         n: str(each) for n, each in answers.items() if not isinstance(each, TaskFacts)
     }
-    failed |= {node.name: "not connected" for node in nodes if not node.present}
+    failed |= {
+        node.name: "not connected"
+        for node in nodes
+        if not node.present and not node.gateway
+    }
     return Gathered(
         _views(known, statuses),
         {name: each.devices for name, each in known.items()},
@@ -203,9 +221,12 @@ def _views(
     return sorted(found.values(), key=_age, reverse=True)
 
 
-def _age(view: TaskView) -> tuple[float, str]:
-    """Order by submission; tasks that no hetd has are the newest."""
-    return (view.submitted if view.submitted is not None else float("inf"), view.job)
+def _age(view: TaskView) -> tuple[float, int, str]:
+    """Order by submission; tasks that no hetd has are the newest, until they have ended."""
+    submitted = view.submitted if view.submitted is not None else view.finished
+    if submitted is None:
+        submitted = float("inf")
+    return (submitted, view.status.order if view.status is not None else 0, view.job)
 
 
 def _ask_all(

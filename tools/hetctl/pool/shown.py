@@ -23,7 +23,9 @@ def resource_of(view: TaskView) -> str:
 
 
 def reason_of(view: TaskView) -> str:
-    """Return why a task ended without a result; empty: it did not."""
+    """Return why a task waits for a node, or ended without a result; empty: it does not."""
+    if view.status is not None and view.status.finished:
+        return view.status.reason
     if view.info is not None and view.info.reason:
         return view.info.reason
     return view.status.reason if view.status is not None else ""
@@ -70,7 +72,7 @@ def part_of(view: TaskView, found: Gathered) -> PoolTaskPart:
         "migrations": info.migrations if info is not None else 0,
         "submitted": iso(view.submitted),
         "started": iso(view.attempts[0][1].started) if view.attempts else None,
-        "finished": iso(info.finished) if info is not None else None,
+        "finished": iso(view.finished),
         "reason": reason_of(view) or None,
     }
 

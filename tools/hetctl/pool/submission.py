@@ -42,7 +42,7 @@ from hetctl.units import (
     readable_duration,
 )
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
-from libtask.errors import HetError, InputError
+from libtask.errors import InputError
 from libtask.messages import COMMAND
 from libtask.wording import one_line, suggestion
 
@@ -426,27 +426,15 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 def _submit(
     pool: Pool, jobs: list[PoolJob], planner: str, given: dict[str, Any]
 ) -> int:
-    """Submit jobs, report them, and wait if an option says so.
-
-    Raises:
-        HetError: no node can take some of them now, and nobody waits until one can.
-
-    """
+    """Submit jobs, report them, and wait if an option says so."""
     plan, tasks = pool.batch(jobs, planner=planner)
-    waits = given["waiting"] or given["timeout"] is not None
-    left = set() if waits else _cancel_unplaced(pool, tasks, plan)
-    tasks = [task for task in tasks if task.id not in left]
     names = [task.id for task in tasks]
+    waits = given["waiting"] or given["timeout"] is not None
     if not given["as_json"]:
         _report(tasks, plan)
     elif not waits:
         document = {"format": "hetctl/pool-submitted-1", "jobs": names}
         emit(document | {"makespan_s": plan.makespan or None})
-    if left:
-        raise HetError(
-            f"not submitted: {len(left)} of {len(jobs)} tasks, as no node can take them "
-            "now; --wait keeps them until one can, and hetctl pool status lists the nodes"
-        )
     if not waits:
         return 0
     from hetctl.pool.tasks import wait_for
@@ -455,19 +443,9 @@ def _submit(
     return wait_for(*wait, as_json=given["as_json"], own=tasks)
 
 
-def _cancel_unplaced(pool: Pool, tasks: list[PoolTask], plan: PoolPlan) -> set[str]:
-    """Cancel the jobs without a node, which only this program has; return their ids."""
-    left = {task.id for task in tasks} - {entry.job for entry in plan.entries}
-    if left:
-        pool.cancel(*left)
-    return left
-
-
 def _report(tasks: list[PoolTask], plan: PoolPlan) -> None:
     from hetctl.pool.gathering import SHORT
 
-    if not tasks:
-        return
     if len(tasks) == 1:
         node = plan.entries[0].node if plan.entries else ""
         where = f", placed on {node}" if node else ", which waits for a node"

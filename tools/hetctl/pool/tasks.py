@@ -184,8 +184,8 @@ def wait_for(
 ) -> int:
     """Wait until jobs have ended; return the exit status of `hetctl wait`.
 
-    The nodes are asked, not a future: the jobs may be another client's. Of its own tasks,
-    this client knows those that a node refused, which are on no node.
+    The nodes and the broker are asked, not a future: the jobs may be another client's. Of
+    its own tasks, this client knows those that were never sent.
     """
     from hetctl.pool.gathering import TaskView, gathered
 
@@ -390,8 +390,9 @@ def _outside(view: TaskView) -> str:
     if view.ended:
         reason = reason_of(view)
         return f"has ended: {view.state}" + (f": {reason}" if reason else "")
+    why = reason_of(view) or "no node that is present can run it now"
     return {
-        "waiting": "waits for a node: the pool has not placed it yet",
+        "waiting": f"waits: {why}",
         "transferring": f"is placed on {view.node}: its input files are on their way",
         "moving": f"moves to another node; it was on {view.node or 'none'}",
     }.get(view.state, view.state)

@@ -12,6 +12,7 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hetpool import messages as m
@@ -21,12 +22,13 @@ from hetpool.broker.ledger import Ledger
 from hetpool.broker.moving import Mover
 from hetpool.broker.racks import WHOLE, batch_of
 from hetpool.broker.replanning import Replanner
+from hetpool.broker.waiting import WaitingJobs
 from hetpool.inquiry import INQUIRE, Relay
-from hetpool.jobs import JobStatus, PlanEntry, PoolPlan
+from hetpool.jobs import MAX_JOBS, JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
-from hetpool.placing import gathered, placing_of
+from hetpool.placing import gathered, obstacle, placing_of
 from hetpool.seam import ErrandState
-from libtask.errors import HetError, InputError, NotFoundError
+from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -92,6 +94,7 @@ class Broker:
         self._replanner = Replanner(
             self.ledger, self._ask, self._planned, self._mover, clock
         )
+        self._waiting = WaitingJobs(self.ledger, engine, self._planned, clock)
         self._requests: list[BatchRequest] = []
         self._window_closed_at = -math.inf
         """When the last window closed."""
@@ -112,6 +115,7 @@ class Broker:
             "slots": self._on_slots,
             "claim": self._on_claim,
             "receive": self._on_receive,
+            "ended": self._on_ended,
             INQUIRE: Relay(self._engine, self.ledger.present).answer,
         }
 
@@ -125,6 +129,7 @@ class Broker:
 
     def errand_changed(self, key: str, state: ErrandState) -> None:
         if key not in self.ledger.errands:
+            self._waiting.errand_changed(key, state)
             return
         if state is ErrandState.FORGOTTEN:
             self.ledger.forget(key)
@@ -145,7 +150,7 @@ class Broker:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Place the jobs of lost nodes elsewhere, and set aside what no client started."""
+        """Place the jobs of lost nodes and those that wait; set aside what no client started."""
         now = self._clock()
         for name, since in list(self.ledger.lost_at.items()):
             if now - since >= self.settings.replace_s:
@@ -155,11 +160,14 @@ class Broker:
             old = now - placed.planned_at > UNSTARTED_S
             if old and not self._engine.knows(key):
                 self.ledger.set_aside(key)
+        self._waiting.drop_unstarted(now - UNSTARTED_S)
         await self._cancel_again()
         for placed in list(self._copier.due()):
             self._spawn(self._copier.copy(placed))
         self._replanner.find_overdue(self.settings.deviation)
         async with self._planning_now:
+            if await self._waiting.look(self.settings.planner):
+                self._replanner.set_due()
             await self._replanner.look(self.settings.planner)
 
     async def _cancel_again(self) -> None:
@@ -178,33 +186,42 @@ class Broker:
         wanted = decode(m.PlaceJobs, content)
         planner = wanted.planner or self.settings.planner
         if wanted.only_plan:
-            return encode(await self._planned(list(wanted.jobs), planner))
+            plan = await self._planned(list(wanted.jobs), planner)
+            there = {entry.job for entry in plan.entries}
+            return encode(
+                self._noted(plan, [job for job in wanted.jobs if job.id not in there])
+            )
         self._adopt(wanted)
         fresh = [job for job in wanted.jobs if self._is_fresh(job, wanted)]
-        notes: tuple[str, ...] = ()
         plan = PoolPlan(planner, ())
         if fresh:
             plan = await self._in_batch(BatchRequest(fresh, planner))
-            notes = plan.notes
         entries = [
             self.ledger.placed[job.id].entry
             for job in wanted.jobs
             if job.id in self.ledger.placed
         ]
-        return encode(replace(plan, entries=tuple(entries), notes=notes))
+        left = [job for job in wanted.jobs if job.id in self.ledger.waiting]
+        waiting = {job.id: self.ledger.waiting[job.id].order for job in left}
+        mine = replace(plan, entries=tuple(entries), waiting=waiting)
+        return encode(self._noted(mine, left))
+
+    def _noted(self, plan: PoolPlan, left: Sequence[PoolJob]) -> PoolPlan:
+        """Return a plan that says how many jobs of a client wait, and why the first one does."""
+        if not left:
+            return plan
+        one = len(left) == 1
+        text = "1 job waits" if one else f"{len(left)} jobs wait"
+        why = obstacle(left[0], self.ledger.nodes.values())
+        if not why:
+            why = f"no node that is present can run {'it' if one else 'them'}"
+        return replace(plan, notes=(*plan.notes, f"{text}: {why}"))
 
     def _adopt(self, wanted: m.PlaceJobs) -> None:
-        """Leave jobs where nodes have reported them."""
-        now = self._clock()
+        """Leave jobs where nodes have reported them; one that waits follows at the next look."""
         for job in wanted.jobs:
-            there = self.ledger.known.pop(job.id, None)
-            if there is None or job.id in self.ledger.placed:
-                continue
-            node, generation = there
-            entry = PlanEntry(job.id, node, "", self.ledger.order, job.id)
-            self.ledger.place([job], [entry], now)
-            self.ledger.placed[job.id].generation = generation
-            self.ledger.placed[job.id].reported = True
+            if job.id not in self.ledger.waiting:
+                self.ledger.adopt(job, self._clock())
 
     def _is_fresh(self, job: PoolJob, wanted: m.PlaceJobs) -> bool:
         """Return whether a job is to be placed; one that a node may have waits for it.
@@ -212,10 +229,10 @@ class Broker:
         After a restart of the scheduler, nodes report what they have when they are back;
         a job that no node has reported in time is placed as if it were new.
         """
-        if job.id in self.ledger.placed:
+        if job.id in self.ledger.placed or job.id in self.ledger.waiting:
             return False
         young = self._clock() - self._began < self.settings.replace_s
-        return not (young and job.id in wanted.held_by)
+        return not (young and job.id in wanted.started)
 
     async def _in_batch(self, request: BatchRequest) -> PoolPlan:
         """Plan together with what arrives within the window, which is short at first."""
@@ -238,27 +255,31 @@ class Broker:
 
     async def _place_together(self, planner: str, requests: list[BatchRequest]) -> None:
         try:
-            plan = await self._placed([each.jobs for each in requests], planner)
+            async with self._planning_now:
+                await self._plan_and_enter(planner, requests)
         except Exception as error:  # noqa: BLE001  it belongs to those who wait
             for each in requests:
-                each.plan.set_exception(_fit_for_clients(error))
-        else:
-            for each in requests:
-                each.plan.set_result(plan)
+                if not each.plan.done():
+                    each.plan.set_exception(_fit_for_clients(error))
 
-    async def _placed(self, batches: list[list[PoolJob]], planner: str) -> PoolPlan:
+    async def _plan_and_enter(self, planner: str, requests: list[BatchRequest]) -> None:
         """Plan the jobs of several clients as one and enter the plan in the ledger."""
-        async with self._planning_now:
-            # two clients may send one job: it is placed once
-            jobs = {job.id: job for some in batches for job in some}
-            new = [job for job in jobs.values() if job.id not in self.ledger.placed]
-            plan = await self._planned(new, planner)
-            entries = {entry.job: entry for entry in plan.entries}
-            for some in batches:
-                mine = [entries.pop(job.id) for job in some if job.id in entries]
-                self._enter(some, mine)
-            self._replanner.set_due()
-            return plan
+        # two clients may send one job: it is placed once
+        jobs = {job.id: job for request in requests for job in request.jobs}
+        there = self.ledger.placed.keys() | self.ledger.waiting.keys()
+        new = {job: each for job, each in jobs.items() if job not in there}
+        plan = await self._planned(list(new.values()), planner)
+        entries = {entry.job: entry for entry in plan.entries}
+        for request in requests:
+            mine = [job for job in request.jobs if new.pop(job.id, None) is not None]
+            try:
+                self._waiting.enter([job for job in mine if job.id not in entries])
+            except NotAllowedError as error:  # it concerns no other client
+                request.plan.set_exception(error)
+                continue
+            self._enter(mine, [entries[job.id] for job in mine if job.id in entries])
+            request.plan.set_result(plan)
+        self._replanner.set_due()
 
     def _enter(self, jobs: list[PoolJob], entries: list[PlanEntry]) -> None:
         """Enter what one client starts; short jobs of it travel together."""
@@ -280,10 +301,6 @@ class Broker:
             plan = PoolPlan(planner, ())
             if placing is not None:
                 plan = await self._planning.plan(placing, planner, order)
-        left = len(jobs) - len(plan.entries)
-        if left:
-            note = f"{left} jobs wait: no node that is present can run them"
-            plan = replace(plan, notes=(*plan.notes, note))
         return plan
 
     # ------------------------------------------------------------ losses
@@ -314,6 +331,7 @@ class Broker:
             )
         lost = self.ledger.join(join)
         self._replanner.set_due()
+        self._waiting.set_due()
         log.info("node %s joined with %d jobs", join.node.name, len(join.open))
         return encode(
             m.NameList(tuple(f"{each.id}.{each.generation}" for each in lost))
@@ -323,6 +341,7 @@ class Broker:
         change = decode(m.ChangeSlots, content)
         self.ledger.set_slots(change.node, change.slots)
         self._replanner.set_due(at_once=True)
+        self._waiting.set_due()
         up = ", ".join(dict.fromkeys(slot.resource for slot in change.slots))
         log.warning("node %s has now %s", change.node, up or "nothing")
         return encode(m.NameList((change.node,)))
@@ -334,6 +353,7 @@ class Broker:
             self.ledger.begin_again(job, claim.node, self._clock())
         for name in claim.ids:
             self.ledger.recall(name, claim.node, self._clock())
+            self.ledger.begin(name, claim.node)
         node = self.ledger.nodes.get(claim.node)
         # a measured rate is not a cap: what a cap holds back is never measured
         rate = node.ingress if node is not None else None
@@ -349,6 +369,7 @@ class Broker:
         wanted = decode(m.DrainNode, content)
         node = self._node(wanted.node)
         self.ledger.nodes[node.name] = replace(node, draining=wanted.on)
+        self._waiting.set_due()
         with suppress(HetError, OSError):  # it says so again to the next scheduler
             await self._ask(node.name, "drain", wanted, m.NameList)
         if wanted.on:
@@ -368,11 +389,11 @@ class Broker:
 
     async def _on_jobs(self, content: bytes) -> bytes:
         wanted = decode(m.ListJobs, content)
-        chosen = [
-            each
-            for each in self.ledger.placed.values()
-            if (each.job.id in wanted.ids if wanted.ids else not each.ended)
-        ]
+        placed, ends = self.ledger.placed, self.ledger.ends
+        chosen = [each for each in self.ledger.unfinished() if each.job.id not in ends]
+        if wanted.ids:
+            ids = [job for job in dict.fromkeys(wanted.ids) if job not in ends]
+            chosen = [placed[job] for job in ids if job in placed]
         found = {
             each.job.id: JobStatus(each.job.id, each.job.app, "placed", each.node)
             for each in chosen
@@ -383,19 +404,38 @@ class Broker:
         asked = [self._listed(name, ids) for name, ids in by_node.items()]
         for statuses in await asyncio.gather(*asked):
             found |= {status.id: status for status in statuses}
-        return encode(m.JobList(tuple(found.values())))
+        orders = {each.job.id: each.entry.order for each in chosen}
+        listed = [replace(each, order=orders[job]) for job, each in found.items()]
+        waiting = self._waiting.statuses(wanted.ids)
+        return encode(m.JobList((*listed, *waiting, *self._ends(wanted))))
+
+    def _ends(self, wanted: m.ListJobs) -> list[JobStatus]:
+        """List the ended jobs that no hetd had, of the named ones or the newest of all."""
+        ends = self.ledger.ends
+        if wanted.ids:
+            return [ends[job] for job in dict.fromkeys(wanted.ids) if job in ends]
+        return list(islice(reversed(ends.values()), MAX_JOBS if wanted.ended else 0))
+
+    async def _on_ended(self, content: bytes) -> bytes:
+        status = decode(m.EndedJob, content).status
+        self.ledger.end(status)
+        return encode(m.NameList((status.id,)))
 
     async def _listed(self, node: str, ids: list[str]) -> Iterable[JobStatus]:
         try:
             listed = await self._ask(node, "list", m.ListJobs(tuple(ids)), m.JobList)
         except (HetError, OSError):
             return ()
+        for each in listed.jobs:
+            self.ledger.learn(each)
         return listed.jobs
 
     async def _on_cancel(self, content: bytes) -> bytes:
         wanted = decode(m.CancelJobs, content)
         begun: dict[str, list[str]] = {}
         for job in wanted.ids:
+            if job in self.ledger.waiting:
+                self._waiting.cancel(job, wanted.reason or "cancelled")
             placed = self.ledger.placed.get(job)
             if placed is not None:
                 placed.cancelled = wanted.reason or "cancelled"
@@ -414,11 +454,16 @@ class Broker:
     async def _on_move(self, content: bytes) -> bytes:
         wanted = decode(m.MoveJob, content)
         node = self._node(wanted.node)
+        if not node.present or not node.slots:
+            raise InputError(f"node {node.name}: not connected, or it runs no jobs")
+        waiting = self.ledger.waiting.get(wanted.id)
+        if waiting is not None and self._engine.knows(wanted.id):
+            entry = PlanEntry(wanted.id, node.name, "", self.ledger.order)
+            self._waiting.begin(waiting.job, entry)
+            return encode(m.NameList((wanted.id,)))
         placed = self.ledger.placed.get(wanted.id)
         if placed is None or placed.ended:
             raise NotFoundError(f"no unfinished job {wanted.id[:12]}")
-        if not node.present or not node.slots:
-            raise InputError(f"node {node.name}: not connected, or it runs no jobs")
         entry = replace(placed.entry, node=node.name, order=self.ledger.order)
         moved = await self._mover.move(wanted.id, entry)
         return encode(m.NameList((wanted.id,) if moved else ()))

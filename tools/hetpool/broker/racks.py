@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hetsched.planning.batch.planners import Planner
 
 
+PLANNED = ("resources", "cores", "memory_bytes")
+"""Options on which a plan depends."""
 RACK = 100
 """Nodes in a rack of a live pool."""
 WHOLE = 200
@@ -116,7 +118,11 @@ def batch_of(
 ) -> Batch:
     """Return a batch for another process, without what a plan does not depend on."""
     short = (
-        replace(job, params={}, options={"resources": job.options.get("resources", ())})
+        replace(
+            job,
+            params={},
+            options={key: job.options[key] for key in PLANNED if key in job.options},
+        )
         for job in jobs
     )
     return Batch(tuple(short), tuple(nodes), estimates, commitments, share)

@@ -82,12 +82,14 @@ class Replanner:
             self._due = True
 
     def find_overdue(self, deviation: float) -> None:
-        """Plan again if a job takes much longer than planned, once for each."""
+        """Plan again if a job takes much longer than planned, and when it is twice as late."""
         now = self._clock()
         for each in self._ledger.unfinished():
-            end = each.planned_at + (1 + deviation) * each.entry.finish + SLACK_S
-            if now > end and not each.overdue:
-                each.overdue = self._due = True
+            late = now - each.planned_at - each.entry.finish
+            tolerated = deviation * each.entry.finish + SLACK_S
+            if late > max(tolerated, 2 * each.late_s):
+                each.late_s = late
+                self._due = True
 
     async def look(self, planner: str) -> None:
         """Plan again if that is due, and move what would end sooner elsewhere."""
@@ -101,7 +103,7 @@ class Replanner:
             return
         stuck = self._stuck(jobs)
         plan = await self._plans(jobs, planner)
-        now_s = longest(self._ledger, self._clock())
+        now_s = longest(self._ledger, self._clock(), jobs)
         if plan.makespan >= (1 - LEAST_GAIN) * now_s and not stuck:
             return
         self._stay([each for each in plan.entries if each.job in stuck])
@@ -149,17 +151,26 @@ class Replanner:
             listed = await self._ask(node, "list", wanted, m.JobList)
         except (HetError, OSError):
             return []
+        for each in listed.jobs:
+            self._ledger.learn(each)
         states = {each.id: each.state for each in listed.jobs}
         return [job for job in jobs if states.get(job.id, "placed") in UNBEGUN]
 
 
-def longest(ledger: Ledger, now: float) -> float:
-    """Return the seconds until all placed jobs have ended, if they stay where they are."""
+def longest(ledger: Ledger, now: float, jobs: Sequence[PoolJob]) -> float:
+    """Return the seconds until placed jobs have ended, if they stay where they are.
+
+    Others count where they share a resource with them: elsewhere a long one would make
+    every plan look shorter.
+    """
+    entries = [ledger.placed[job.id].entry for job in jobs if job.id in ledger.placed]
+    places = {(entry.node, entry.resource) for entry in entries}
     held: Commitments = ledger.commitments(now)
+    busy = {at: times for at, times in held.busy.items() if at in places}
     slots: dict[tuple[str, str], int] = {}
     for node in ledger.nodes.values():
         for slot in node.slots:
             place = (node.name, slot.resource)
             slots[place] = slots.get(place, 0) + 1
-    shared = [sum(times) / slots.get(at, 1) for at, times in held.busy.items()]
-    return max([0.0, *shared, *(max(times) for times in held.busy.values())])
+    shared = [sum(times) / slots.get(at, 1) for at, times in busy.items()]
+    return max([0.0, *shared, *(max(times) for times in busy.values())])

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -23,11 +24,11 @@ from hetpool.engine.client import DaskClientEngine
 from hetpool.errors import PoolUnreachableError
 from hetpool.files.node_files import Incoming, by_engine
 from hetpool.inquiry import INQUIRE, Inquiry
-from hetpool.jobs import InputFile, PoolNode, PoolPlan
+from hetpool.jobs import MAX_JOBS, InputFile, PoolNode, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.node.agent import machine_name, run_jobs
 from hetpool.outcomes import JobOutcome
-from hetpool.seam import EngineGoneError, Errand
+from hetpool.seam import EngineGoneError, Errand, ErrandCancelledError
 from hetpool.setup.config import read_settings
 from hetpool.setup.endpoint import probe
 from libtask.errors import HetError, InputError
@@ -51,7 +52,7 @@ Kind = TypeVar("Kind")
 GATHER_S = 0.01
 """Seconds for which submits of this client are gathered into one batch."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""Seconds until jobs are placed again that nothing can run now."""
+"""Seconds until a lost scheduler is asked again."""
 ANSWER_S = 30.0
 """Seconds to wait for a lost scheduler with a request whose caller waits."""
 CLOSE_S = 10.0
@@ -94,6 +95,7 @@ class Pool:
         self._nodes: dict[str, PoolNode] = {}
         self._new: list[PoolTask] = []
         self._open: dict[str, PoolTask] = {}
+        self._unsent: set[str] = set()
         self._carrying: set[asyncio.Task[None]] = set()
         self._thread = LoopThread("hetpool")
         self._engine: ClientEngine = DaskClientEngine(settings, self._timeout)
@@ -177,16 +179,28 @@ class Pool:
         """List the nodes, absent ones too."""
         return list(self._asked("nodes", m.ListNodes(), m.NodeList).nodes)
 
-    def tasks(self, ids: Sequence[str] = ()) -> list[JobStatus]:
-        """List jobs as their nodes see them; none named: all unfinished ones."""
-        return list(self._asked("jobs", m.ListJobs(tuple(ids)), m.JobList).jobs)
+    def tasks(self, ids: Sequence[str] = (), *, ended: bool = False) -> list[JobStatus]:
+        """List jobs as their nodes see them.
+
+        Args:
+            ids: of the jobs; none: all unfinished ones.
+            ended: also the newest jobs that ended before any hetd had them.
+
+        """
+        found: list[JobStatus] = []
+        for some in _parts(ids) or [()]:
+            found += self._asked("jobs", m.ListJobs(some, ended), m.JobList).jobs
+        return found
 
     def cancel(self, *ids: str, reason: str = "") -> list[str]:
         """Cancel jobs; return those that no node had begun, which ends them at once."""
-        wanted = m.CancelJobs(tuple(ids), reason)
-        unbegun = self._asked("cancel", wanted, m.NameList).names
-        self._thread.call(self._cancelled, unbegun, reason or "cancelled")
-        return list(unbegun)
+        unbegun: list[str] = []
+        for some in _parts(ids):
+            wanted = m.CancelJobs(some, reason)
+            names = self._asked("cancel", wanted, m.NameList).names
+            self._thread.call(self._cancelled, names, reason or "cancelled")
+            unbegun += names
+        return unbegun
 
     def move(self, job: str, node: str) -> None:
         """Move a job to another node, with its snapshot if it has begun.
@@ -218,11 +232,23 @@ class Pool:
     def close(self) -> None:
         """End the connection; jobs go on.
 
-        The end of the program does so with a pool that it leaves open.
+        The end of the program does so with a pool that it leaves open, and reports an error
+        on standard error.
+
+        Raises:
+            PoolUnreachableError: jobs could not be sent within 10 s, as the scheduler was
+                lost: they are not submitted.
+
         """
-        if self._finalizer.alive:
-            self._thread.wait(self._closed())
-            self._finalizer()
+        if not self._finalizer.alive:
+            return
+        unsent = self._thread.wait(self._closed())
+        self._finalizer()
+        if unsent:
+            raise PoolUnreachableError(
+                "the scheduler does not answer; jobs that were not submitted: "
+                f"{len(unsent)}, the first of them {unsent[0][:12]}"
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -265,7 +291,8 @@ class Pool:
         self._open |= {task.id: task for task in tasks}
 
     def _send(self) -> None:
-        tasks = [task for task in self._new if not task.done()]  # cancelled at once
+        tasks = [task for task in self._new if not task.done()]
+        self._leave(task for task in self._new if task.done())  # cancelled at once
         self._new = []
         if tasks:
             self._spawn(self._carried_or_failed(tasks))
@@ -278,33 +305,34 @@ class Pool:
                 _fail(task, error)
 
     async def _carried(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
-        """Place tasks and start those that were placed; the others are tried again."""
+        """Place tasks and start them, also those that the pool keeps until a node can run them.
+
+        Returns when all have been started: a scheduler that was lost on the way is asked
+        again, and after its return it may wait for the nodes that may have some of them.
+        """
         self._open |= {task.id: task for task in tasks}
+        self._unsent |= {task.id for task in tasks if not task.started}
+        try:
+            return await self._sent(tasks, planner)
+        except Exception:
+            self._leave(tasks)
+            raise
+
+    async def _sent(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
         plan = await self._placed(tasks, planner)
         left = await self._started(tasks, plan)
-        if left:
-            self._spawn(self._waited(left, planner))
-        return plan
-
-    async def _waited(self, tasks: list[PoolTask], planner: str) -> None:
-        """Place tasks again until they have been started."""
         pause = FIRST_PAUSE_S
-        while tasks:
+        while left:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-            tasks = [task for task in tasks if not task.done()]
-            try:
-                plan = await self._placed(tasks, planner)
-                tasks = await self._started(tasks, plan)
-            except Exception as error:  # noqa: BLE001  those who wait get it
-                for task in tasks:
-                    _fail(task, error)
-                return
+            plan = await self._placed(left, planner)
+            left = await self._started(left, plan)
+        return plan
 
     async def _placed(self, tasks: Sequence[PoolTask], planner: str) -> PoolPlan:
-        held = {task.id: task.placed_on for task in tasks if task.placed_on}
+        started = tuple(task.id for task in tasks if task.started)
         jobs = _without_calls([task.job for task in tasks])
-        wanted = m.PlaceJobs(jobs, planner, held_by=held)
+        wanted = m.PlaceJobs(jobs, planner, started=started)
         return await self._patiently("place", wanted, PoolPlan)
 
     async def _started(
@@ -312,42 +340,58 @@ class Pool:
     ) -> list[PoolTask]:
         """Start the errands of a plan; return the tasks that could not be started.
 
-        Those are the ones that the plan leaves out, or all if the scheduler was lost
-        after it had made the plan.
+        Those are the ones that the plan leaves out, as a node may have them, or all if the
+        scheduler was lost after it had made the plan.
         """
+        tasks = await self._wanted(tasks)
         by_id = {task.id: task for task in tasks}
         errands: dict[str, list[PlanEntry]] = {}
         for entry in plan.entries:
             if entry.job in by_id:
                 errands.setdefault(entry.errand, []).append(entry)
-        await self._know_nodes(plan)
+        waiting = [by_id[job] for job in plan.waiting if job in by_id]
+        await self._know_nodes(plan, tasks)
         groups = [[by_id[entry.job] for entry in some] for some in errands.values()]
         made = [
-            self._errand(key, some, group)
+            self._errand(key, some[0].node, some[0].order, group)
             for (key, some), group in zip(errands.items(), groups, strict=True)
         ]
+        made += [
+            self._errand(task.id, "", plan.waiting[task.id], [task]) for task in waiting
+        ]
+        groups += [[task] for task in waiting]
         try:
             started = await self._engine.start(made)
         except PoolUnreachableError:
             return list(tasks)
         for one, group in zip(started, groups, strict=True):
             self._spawn(self._followed(one, group))
-        placed = {entry.job for entry in plan.entries}
-        return [task for task in tasks if task.id not in placed]
+        there = {entry.job for entry in plan.entries} | plan.waiting.keys()
+        self._unsent -= there
+        return [task for task in tasks if task.id not in there]
 
-    def _errand(
-        self, key: str, entries: list[PlanEntry], tasks: list[PoolTask]
-    ) -> Errand:
-        for entry, task in zip(entries, tasks, strict=True):
-            task.placed_on = entry.node
+    async def _wanted(self, tasks: Sequence[PoolTask]) -> list[PoolTask]:
+        """Tell the broker which tasks were cancelled before it had them; return the others."""
+        gone = [task for task in tasks if task.done()]
+        if gone:
+            self._leave(gone)
+            ids = tuple(task.id for task in gone if _was_cancelled(task))
+            await self._patiently("cancel", m.CancelJobs(ids), m.NameList)
+        return [task for task in tasks if not task.done()]
+
+    def _errand(self, key: str, node: str, order: int, tasks: list[PoolTask]) -> Errand:
+        """Describe an errand; without a node, the broker chooses it later."""
+        for task in tasks:
+            task.placed_on = node
+            task.started = True
         jobs = tuple(task.job for task in tasks)
         files = by_engine([file for job in jobs for file in job.inputs])
         return Errand(
             key=key,
             function=run_jobs,
             argument=encode(jobs),
-            node=self._nodes[entries[0].node].address,
-            order=entries[0].order,
+            node=self._nodes[node].address if node else "",
+            order=order,
             inputs=tuple(replace(each, sources=self._places(each)) for each in files),
         )
 
@@ -357,16 +401,23 @@ class Pool:
             self._nodes[name].address for name in file.sources if name in self._nodes
         )
 
-    async def _know_nodes(self, plan: PoolPlan) -> None:
-        """Learn the addresses of nodes; a node keeps its own for ever."""
-        if any(entry.node not in self._nodes for entry in plan.entries):
+    async def _know_nodes(self, plan: PoolPlan, tasks: Sequence[PoolTask]) -> None:
+        """Learn the addresses of the nodes of a plan, and of those that have input files.
+
+        A node keeps its address for ever.
+        """
+        names = {entry.node for entry in plan.entries}
+        names |= {
+            name for task in tasks for file in task.job.inputs for name in file.sources
+        }
+        if not names <= self._nodes.keys():
             found = await self._patiently("nodes", m.ListNodes(), m.NodeList)
             self._nodes = {node.name: node for node in found.nodes}
 
     async def _followed(self, errand: StartedErrand, tasks: list[PoolTask]) -> None:
         """Wait for an errand's end and hand out the outcomes of its jobs."""
         try:
-            outcomes = decode(tuple[JobOutcome, ...], await errand.outcome())
+            outcomes = await _outcomes(errand, len(tasks))
         except EngineGoneError:
             errand.drop()
             await self._carried_or_failed(tasks)
@@ -377,9 +428,14 @@ class Pool:
         else:
             for task, outcome in zip(tasks, outcomes, strict=True):
                 _finish(task, outcome)
+        self._leave(tasks)
+        errand.drop()
+
+    def _leave(self, tasks: Iterable[PoolTask]) -> None:
+        """Keep tasks in mind no longer: they have ended."""
         for task in tasks:
             self._open.pop(task.id, None)
-        errand.drop()
+            self._unsent.discard(task.id)
 
     def _cancelled(self, ids: Sequence[str], reason: str) -> None:
         for job in ids:
@@ -406,14 +462,19 @@ class Pool:
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    async def _closed(self) -> None:
+    async def _closed(self) -> list[str]:
+        """Send what is left and end the connection; return the jobs that were not sent."""
         self._send()
         starting = [task for task in self._carrying if task.get_name() == "start"]
         if starting:
             await asyncio.wait(starting, timeout=CLOSE_S)
+        for task in list(self._carrying):
+            task.cancel()  # else it would take the end of the connection for a lost scheduler
         await self._engine.close()
-        for task in list(self._open.values()):
-            _fail(task, PoolUnreachableError("the connection to the pool was closed"))
+        unsent = list(self._unsent)
+        for left in list(self._open.values()):
+            _fail(left, PoolUnreachableError("the connection to the pool was closed"))
+        return unsent
 
     def _spawn(self, work: Any) -> None:
         name = "start" if work.__name__ == "_carried_or_failed" else "follow"
@@ -427,6 +488,11 @@ def default_incoming() -> Path:
     return user_folder("data", "hetpool") / "incoming"
 
 
+def _parts(ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Divide ids into parts for one request each."""
+    return [tuple(ids[at : at + MAX_JOBS]) for at in range(0, len(ids), MAX_JOBS)]
+
+
 def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:
     """Leave out what only the node of a job needs; its length stays for estimates."""
     return tuple(_without_call(job) for job in jobs)
@@ -438,6 +504,19 @@ def _without_call(job: PoolJob) -> PoolJob:
         return short
     rest = {name: value for name, value in job.options.items() if name != "env"}
     return replace(short, options=rest)
+
+
+async def _outcomes(errand: StartedErrand, count: int) -> tuple[JobOutcome, ...]:
+    """Wait for the end of an errand; return the outcomes of its jobs."""
+    try:
+        return decode(tuple[JobOutcome, ...], await errand.outcome())
+    except ErrandCancelledError as error:
+        return (JobOutcome("cancelled", text=str(error)),) * count
+
+
+def _was_cancelled(task: PoolTask) -> bool:
+    """Return whether a task that has ended was cancelled here."""
+    return task.ended.exception() is None and task.ended.result().state == "cancelled"
 
 
 def _finish(task: PoolTask, outcome: JobOutcome) -> None:
@@ -458,8 +537,10 @@ def _fail(task: PoolTask, error: Exception) -> None:
 def _close_all() -> None:
     """Close the pools that the program has left open: their last submits would be lost."""
     for pool in list(_OPEN):
-        with contextlib.suppress(HetError):
+        try:
             pool.close()
+        except HetError as error:
+            sys.stderr.write(f"hetpool: {error}\n")
 
 
 os.register_at_fork(after_in_child=_OPEN.clear)

@@ -7,7 +7,7 @@ from concurrent.futures import as_completed as futures_as_completed
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hetpool.jobs import JobStatus
-from hetpool.outcomes import JobOutcome, result_of
+from hetpool.outcomes import JobOutcome, result_of, status_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +30,12 @@ class PoolTask:
         id: of the job in the pool.
         job: its description.
         ended: future of its outcome; callbacks run in the pool's thread.
+        placed_on: the node of the plan with which it was started; empty: it waited for one.
+        started: its errand was started, so that a node may have it.
 
     """
 
-    __slots__ = ("_owner", "ended", "id", "job", "placed_on")
+    __slots__ = ("_owner", "ended", "id", "job", "placed_on", "started")
 
     def __init__(self, owner: TaskOwner, job: PoolJob) -> None:
         self._owner = owner
@@ -41,6 +43,7 @@ class PoolTask:
         self.job = job
         self.ended: Future[JobOutcome] = Future()
         self.placed_on = ""
+        self.started = False
 
     def __repr__(self) -> str:
         return (
@@ -58,17 +61,7 @@ class PoolTask:
         if self.ended.exception() is not None:
             reason = str(self.ended.exception())
             return JobStatus(self.id, self.job.app, "failed", reason=reason)
-        end = self.ended.result()
-        state: JobState = "failed" if end.state == "refused" else end.state
-        return JobStatus(
-            self.id,
-            self.job.app,
-            state,
-            node=end.node,
-            task=end.task,
-            progress=float(state == "completed"),
-            reason=end.text,
-        )
+        return status_after(self.ended.result(), self.job)
 
     @property
     def state(self) -> JobState:

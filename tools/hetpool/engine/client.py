@@ -11,7 +11,7 @@ from distributed.client import FutureCancelledError
 
 from hetpool.engine.answers import unpacked
 from hetpool.engine.configuration import configure, security
-from hetpool.engine.inputs import load
+from hetpool.engine.inputs import LOAD, load
 from hetpool.errors import PoolUnreachableError
 from hetpool.seam import EngineGoneError
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hetpool.seam import Errand
     from hetpool.setup.settings import EngineSettings
 
-LOAD = "hetpool-load"
+NOWHERE = "127.0.0.1:0"
+"""Pin of errands without a node. A worker never has it, as it listens at no port 0; the
+scheduler keeps such errands until they are pinned to a worker."""
 FIRST = 24
 """Errands of a batch that are started before the others: a graph of hundreds takes the
 scheduler some 0.2 s, in which links and processors would wait."""
@@ -126,7 +128,8 @@ class DaskClientEngine:
     def _mapped(self, errands: Sequence[Errand]) -> dict[str, Future]:
         """Start errands in one graph, return their futures by key."""
         loads = self._loads(errands)
-        workers = _ByKey({each.key: [each.node] for each in errands})
+        nowhere = f"{self._settings.scheduler.partition('://')[0]}://{NOWHERE}"
+        workers = _ByKey({each.key: [each.node or nowhere] for each in errands})
         priorities = _ByKey({each.key: -each.order for each in errands})
         by_function: dict[Any, list[Errand]] = {}
         for each in errands:
@@ -171,5 +174,11 @@ class DaskClientEngine:
         return dict(zip(contents, futures, strict=True))
 
     async def close(self) -> None:
-        if self._client is not None and self._client.status != "closed":
-            await self._client.close()
+        if self._client is None or self._client.status == "closed":
+            return
+        sender = self._client.scheduler_comm
+        await self._client.close()
+        if sender is not None:
+            # where the scheduler ends the connection first, Dask leaves its sender behind,
+            # and a loop that stops now would report the timeout for which it waits
+            await sender.close()

@@ -9,6 +9,9 @@ from typing import Any
 
 from hetpool.engine.worker import agent_here
 
+LOAD = "hetpool-load"
+"""The beginning of the keys of such tasks."""
+
 
 async def load(content: str) -> Any:
     """Read a file of this node's store, for nodes that gather it."""

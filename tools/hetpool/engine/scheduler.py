@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetpool.engine.answers import Answered, answered, unpacked
 from hetpool.engine.configuration import HTTP, configure, security
-from hetpool.seam import ErrandState
+from hetpool.engine.inputs import LOAD
+from hetpool.seam import ErrandCancelledError, ErrandState
 from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class _Reports(SchedulerPlugin):  # type: ignore[misc]  # Dask is not typed
         self, key: Any, start: str, finish: str, *args: Any, **further: Any
     ) -> None:
         state = STATES.get(finish)
-        if state is not None:
+        if state is not None and not str(key).startswith(LOAD):
             self._audience.errand_changed(str(key), state)
 
 
@@ -83,6 +85,29 @@ class DaskSchedulerEngine:
         task = self._scheduler.tasks.get(key)
         if task is not None and task.state == "processing":
             self._scheduler.transitions({key: "released"}, _stimulus("take-back"))
+
+    def cancel(self, key: str, reason: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is None or task.state != "no-worker":
+            return
+        # as Dask ends tasks that no worker took in time; to release them would tell their
+        # clients what the loss of the scheduler tells them, and they would start them again
+        error = pickle.dumps(ErrandCancelledError(reason))
+        stimulus = _stimulus("cancel")
+        further = self._scheduler.transition(
+            key, "erred", exception=error, cause=key, stimulus_id=stimulus
+        )
+        self._scheduler.transitions(further, stimulus)
+
+    def give_back(self, key: str) -> None:
+        task = self._scheduler.tasks.get(key)
+        if task is None or not task.who_wants:
+            return
+        client = next(iter(task.who_wants)).client_key  # in the name of any of them
+        reason = "the broker does not know it"
+        self._scheduler.stimulus_cancel(
+            [key], client, force=True, reason=reason, msg=""
+        )
 
     def knows(self, key: str) -> bool:
         return key in self._scheduler.tasks

@@ -25,7 +25,7 @@ from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
 from hetpool.node.gathered import GatheredCalls, GatheredEnds
 from hetpool.node.tasks import MOST_RECENT, MOVED, status_of, was_given_up
-from hetpool.outcomes import JobOutcome, refused
+from hetpool.outcomes import JobOutcome, refused, status_after
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 
 if TYPE_CHECKING:
@@ -67,6 +67,14 @@ class LeftError(Exception):
     """The job has left this node."""
 
 
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """The inputs of a job on its node, mark -> path, and its snapshot."""
+
+    places: dict[str, str]
+    snapshot: Path | None
+
+
 @dataclass(slots=True, eq=False)
 class NodeJob:
     """A job that this node runs.
@@ -77,6 +85,7 @@ class NodeJob:
         end: its outcome, or `LeftError`.
         handle: its task in hetd; None: not submitted yet.
         parked: it waits to leave.
+        bringing: the way of its inputs and its snapshot to here, once it has begun.
         submitting: its way to hetd, once it has begun.
 
     """
@@ -87,6 +96,7 @@ class NodeJob:
     end: asyncio.Future[JobOutcome]
     handle: TaskHandle | None = None
     parked: bool = False
+    bringing: asyncio.Task[Brought] | None = field(default=None, repr=False)
     submitting: asyncio.Future[TaskHandle] | None = field(default=None, repr=False)
     cancelled: str = ""
     following: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -156,11 +166,14 @@ class Agent:
 
     async def join(self) -> None:
         """Introduce the node to the broker; cancel what runs elsewhere by now."""
-        tasks, opened, slots = self._tasks, [], self.node.slots
+        tasks, opened = self._tasks, []
         if tasks is not None:
             opened = await self._hetd(tasks.open)
+            cores, memory = await self._hetd(tasks.capacity)
             slots = await self._hetd(tasks.slots)
-        self.node = replace(self.node, slots=slots)
+            self.node = replace(
+                self.node, slots=slots, cores=cores, memory_bytes=memory
+            )
         here = [(job, info) for job, info in opened if info.state != "cancelled"]
         known = [replace(job, ended=info.finished is not None) for job, info in here]
         reply = await self._ask("join", m.Join(self.node, tuple(known)), m.NameList)
@@ -281,37 +294,55 @@ class Agent:
 
     async def _follow(self, one: NodeJob) -> None:
         """Run a job from its inputs to its end."""
+        end = await self._ended(one)
+        never_in_hetd = one.handle is None and self._found_task(one) is None
+        if isinstance(end, JobOutcome) and never_in_hetd and not one.end.done():
+            await self._report_end(one, end)
+        self._finish(one, end)
+
+    async def _ended(self, one: NodeJob) -> JobOutcome | LeftError:
         try:
-            outcome = await self._ran(one)
+            return await self._ran(one)
         except DaemonUnreachableError as error:
             # the node is as good as lost; hetd keeps the task if it comes back
             log.warning("%s: %s", self.node.name, error)
-            self._finish(one, LeftError())
             self._engine.part()
+            return LeftError()
         except (asyncio.CancelledError, LeftError):
-            self._finish(one, LeftError())
+            return LeftError()
         except Exception as error:  # noqa: BLE001  one job's trouble is an outcome
-            self._finish(one, refused(self.node.name, error))
-        else:
-            self._finish(one, outcome)
+            return refused(self.node.name, error)
+
+    async def _report_end(self, one: NodeJob, outcome: JobOutcome) -> None:
+        """Report the end of a job that hetd never had: nobody could ask for it later."""
+        now = time.time()  # noqa: TID251  hetctl compares it with hetd's times
+        status = replace(status_after(outcome, one.job), finished=now)
+        try:
+            await self._ask("ended", m.EndedJob(status), m.NameList)
+        except Exception as error:  # noqa: BLE001  its client gets the end nevertheless
+            log.warning("%s: %s", one.job.id[:12], error)
+
+    def _cancelled(self, one: NodeJob) -> JobOutcome:
+        """Return the outcome of a job that was cancelled before hetd had it."""
+        reason = one.cancelled or one.terms.cancelled
+        return JobOutcome("cancelled", self.node.name, text=reason)
 
     async def _ran(self, one: NodeJob) -> JobOutcome:
         tasks = self._tasks
         if tasks is None:
             return refused(self.node.name, HetError("a gateway runs no jobs"))
-        found = self._found.get(one.job.id)
-        if found is not None and found.generation == one.terms.generation:
+        found = self._found_task(one)
+        if found is not None:
             one.submitting = self._shortly(tasks.find, found.id, one.job)
         else:
-            places = await self._places(one)
-            snapshot = await self._snapshot(one.terms)
-            one.arrays = {}
-            reason = one.cancelled or one.terms.cancelled
-            if reason:
-                return JobOutcome("cancelled", self.node.name, text=reason)
-            submit = partial(tasks.submit, one.job, places, one.terms, snapshot)
+            brought = await self._brought(one)
+            if brought is None or one.cancelled:
+                return self._cancelled(one)
+            submit = partial(
+                tasks.submit, one.job, brought.places, one.terms, brought.snapshot
+            )
             # a command's folder is laid out, a snapshot is copied
-            takes_long = one.job.is_command or snapshot is not None
+            takes_long = one.job.is_command or brought.snapshot is not None
             one.submitting = (
                 asyncio.ensure_future(self._hetd(submit))
                 if takes_long
@@ -328,6 +359,24 @@ class Agent:
         if tasks.has_outputs(one.handle.id):
             await self._settle_outputs(one, tasks, one.handle.id, outcome)
         return outcome
+
+    async def _brought(self, one: NodeJob) -> Brought | None:
+        """Bring a job's inputs and snapshot here; None: it is cancelled."""
+        if one.cancelled or one.terms.cancelled:
+            return None
+        one.bringing = asyncio.ensure_future(self._bring(one))
+        await asyncio.wait([one.bringing])
+        one.arrays = {}
+        return None if one.bringing.cancelled() else one.bringing.result()
+
+    async def _bring(self, one: NodeJob) -> Brought:
+        return Brought(await self._places(one), await self._snapshot(one.terms))
+
+    def _found_task(self, one: NodeJob) -> FoundTask | None:
+        """Return the task of an attempt that an earlier agent submitted."""
+        found = self._found.get(one.job.id)
+        same = found is not None and found.generation == one.terms.generation
+        return found if same else None
 
     async def _settle_outputs(
         self, one: NodeJob, tasks: NodeTasks, task: int, outcome: JobOutcome
@@ -365,7 +414,7 @@ class Agent:
             try:
                 return await self._files.place(one.job, terms, one.arrays)
             except InputLostError as error:
-                if one.cancelled or time.monotonic() > deadline:
+                if time.monotonic() > deadline:
                     raise
                 log.warning("%s waits: %s", one.job.id[:12], error)
             await asyncio.sleep(SOURCE_PAUSE_S)
@@ -451,6 +500,8 @@ class Agent:
             one.cancelled = wanted.reason or "cancelled"
             if one.handle is not None:
                 await self._hetd(self._tasks.cancel, [one.handle.id], one.cancelled)
+            elif one.bringing is not None:
+                one.bringing.cancel()
             done.append(job)
         return encode(m.NameList(tuple(done)))
 
@@ -550,6 +601,8 @@ class Agent:
             return encode(m.NameList())
         # if it is being submitted, its own coroutine cancels it then
         one.cancelled = MOVED
+        if one.bringing is not None:
+            one.bringing.cancel()
         self._found.pop(one.job.id, None)
         self._finish(one, LeftError())
         if self._tasks is not None and one.handle is not None:

@@ -120,6 +120,11 @@ class NodeTasks:
             for _ in range(each.slots)
         )
 
+    def capacity(self) -> tuple[int, int]:
+        """Return the cores and the bytes of memory that a task may need; 0: any number."""
+        status = self.client.status()
+        return status.cores, status.task_memory_bytes
+
     def submit(
         self,
         job: PoolJob,

@@ -319,8 +319,9 @@ class PoolRun:
         if not movable:
             return
         self._next_look = self.now + LEAST_PAUSE_S
-        plan = self._made_plan([job.job for job in movable])
-        if plan.makespan >= (1 - LEAST_GAIN) * longest(self._ledger, self.now):
+        jobs = [job.job for job in movable]
+        plan = self._made_plan(jobs)
+        if plan.makespan >= (1 - LEAST_GAIN) * longest(self._ledger, self.now, jobs):
             return
         entries = {entry.job: entry for entry in plan.entries}
         for job in movable:
