@@ -221,6 +221,11 @@ class System:
     def running(self, resource: str) -> list[TaskRecord]:
         return list(self.states[resource].running.values())
 
+    def serves_others(self, resource: str, owner: int) -> bool:
+        """Return whether tasks of other users than `owner` run on a resource."""
+        running = self.states[resource].running.values()
+        return any(task.submitted.owner != owner for task in running)
+
     def spare(self, resource: str) -> int:
         """Return the slots left by running and queued tasks; negative: tasks wait."""
         state = self.states[resource]
