@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import msgspec
 
+from hetd.tasks.task_types import TRUSTED
 from hetsched import events as e
 from hetsched.system import SECOND
 from libtask.devices.discovery import describe_failure
@@ -53,8 +54,6 @@ service and it passed its self-test; doubled with each time. Any user can make t
 workers report errors or crash, at any rate."""
 MOST_DOUBTS = 1000
 """Pairs of a user and a resource that are kept."""
-TRUSTED = frozenset({0, os.getuid()})
-"""Users whose errors always count."""
 
 
 class Trial(Protocol):
@@ -388,7 +387,7 @@ class Health:
     def _doubt(self, users: Iterable[int], resource: str, now: Nanoseconds) -> None:
         """Doubt users whose tasks failed on a resource that passed its self-test since.
 
-        Root, and the daemon's own user, are not doubted: their workers do not lie.
+        Root and the daemon's own user are not doubted.
         """
         for uid in users:
             if uid in TRUSTED:
