@@ -22,11 +22,13 @@ from hetd.tasks.inputs import InputResults
 from hetd.tasks.page import (
     MOST_ORDERS,
     MOST_SEGMENTS,
+    WHOLE_SEGMENTS,
     TaskPage,
     decode,
     encode,
     ended_at,
     merged,
+    shortened,
     recover,
 )
 from hetd.tasks.usage import StorageUsage
@@ -608,6 +610,8 @@ class Journal:
         before = page.segments
         if before:
             self.close_segment(page, now)
+        if len(before) >= WHOLE_SEGMENTS:
+            before[-WHOLE_SEGMENTS] = shortened(before[-WHOLE_SEGMENTS])
         if len(before) >= MOST_SEGMENTS:
             before = [merged(*before[:2]), *before[2:]]
         page.segments = [*before, Segment(resource, now, rule=rule)]
