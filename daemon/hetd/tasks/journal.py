@@ -28,8 +28,8 @@ from hetd.tasks.page import (
     encode,
     ended_at,
     merged,
-    shortened,
     recover,
+    shortened,
 )
 from hetd.tasks.usage import StorageUsage
 from hetsched.actions import Record
