@@ -159,7 +159,7 @@ def _devices(
         infos,
         health,
         Metering(list(system.resources.values()), meters, timers),
-        Circuits(system.breaker, journal, health, timers.clock),
+        Circuits(system, journal, health, timers.clock),
         MeasuredLoads(config.contention, crowding.model if crowding else None, journal),
         _counters(config.contention, devices, scheduler, timers),
     )

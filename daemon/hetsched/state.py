@@ -1059,8 +1059,8 @@ class SchedulerState:
             system.ending.add(task.id)
             self._ended.append((task, reason or ""))
         deadline = submitted.deadline
-        if completed and (deadline is None or system.now <= deadline):
-            system.tally.complete(submitted.type)
+        on_time = completed and (deadline is None or system.now <= deadline)
+        system.tally.end(submitted.type, on_time=on_time)
         self.record(task, NAMES[task.state], reason)
         if task.parts_left or submitted.part_of is not None:
             self._end_parts(task, reason)

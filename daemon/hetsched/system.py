@@ -30,6 +30,8 @@ SECOND: Nanoseconds = 1_000_000_000
 
 LONGEST_S = 1e12
 """Bound of expected times, in seconds, so that they fit into nanoseconds."""
+MOST_TYPES = 1000
+"""Types of ended tasks that are counted: policies that are fair to types look at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,11 @@ class System:
 
     def running(self, resource: str) -> list[TaskRecord]:
         return list(self.states[resource].running.values())
+
+    def serves_others(self, resource: str, owner: int) -> bool:
+        """Return whether tasks of other users than `owner` run on a resource."""
+        running = self.states[resource].running.values()
+        return any(task.submitted.owner != owner for task in running)
 
     def spare(self, resource: str) -> int:
         """Return the slots left by running and queued tasks; negative: tasks wait."""
@@ -505,18 +512,38 @@ class System:
 
 
 class Tally:
-    """Counts tasks by type."""
+    """Counts tasks by type.
+
+    A type that no task has any more is forgotten when `MOST_TYPES` others have become such
+    since: names of types are users', and there may be a new one with each task.
+    """
 
     def __init__(self) -> None:
         self.arrived: dict[str, int] = {}
         self.on_time: dict[str, int] = {}
         """Completed by their deadline, or without one."""
+        self._live: dict[str, int] = {}
+        self._past: dict[str, None] = {}
+        """Types without tasks, those for longest first."""
 
     def arrive(self, task_type: str) -> None:
         self.arrived[task_type] = self.arrived.get(task_type, 0) + 1
+        self._live[task_type] = self._live.get(task_type, 0) + 1
+        self._past.pop(task_type, None)
 
-    def complete(self, task_type: str) -> None:
-        self.on_time[task_type] = self.on_time.get(task_type, 0) + 1
+    def end(self, task_type: str, *, on_time: bool) -> None:
+        """Count the end of a task that has arrived."""
+        if on_time:
+            self.on_time[task_type] = self.on_time.get(task_type, 0) + 1
+        self._live[task_type] -= 1
+        if self._live[task_type]:
+            return
+        del self._live[task_type]
+        self._past[task_type] = None
+        if len(self._past) > MOST_TYPES:
+            oldest = next(iter(self._past))
+            del self._past[oldest], self.arrived[oldest]
+            self.on_time.pop(oldest, None)
 
     def rates(self) -> dict[str, float]:
         """Return the share of arrived tasks that completed in time, by type."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hetd.devices.health import Health
     from hetd.tasks.journal import Journal
     from hetsched.actions import KeepCircuit
-    from hetsched.breaker import Breaker
     from hetsched.events import Event
+    from hetsched.system import System
 
 log = logging.getLogger("hetd")
 
@@ -97,9 +97,10 @@ class Circuits:
     """Saves, logs and lists the pairs that are avoided."""
 
     def __init__(
-        self, breaker: Breaker, journal: Journal, health: Health, clock: Clock
+        self, system: System, journal: Journal, health: Health, clock: Clock
     ) -> None:
-        self._breaker = breaker
+        self._system = system
+        self._breaker = system.breaker
         self._journal = journal
         self._health = health
         self._clock = clock
@@ -160,9 +161,11 @@ class Circuits:
         """Count a failure of a bundled program against its resource."""
         if fault.cause not in SUSPICIOUS or pair.app not in programs_of_the_box():
             return []
-        return self._health.program_failed(
-            pair.resource, pair.app, fault.reason, self._clock.now()
-        )
+        if self._system.serves_others(pair.resource, pair.owner):
+            return []
+        why = pair.owner, fault.reason
+        now = self._clock.now()
+        return self._health.program_failed(pair.resource, pair.app, why, now)
 
     def _seconds_to(self, circuit: Circuit) -> float:
         """Seconds until the next trial."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hetsched.contention import ContentionModel, Load, SharedResource
+from hetsched.estimates.point import shared_type
 from hetsched.estimates.table import application
 from libtask.errors import InputError
 
@@ -55,7 +56,7 @@ def make_model(
         uses,
         _loads(table, defaults),
         defaults=defaults,
-        application=application,
+        application=lambda kept: application(shared_type(kept)),
     )
 
 

@@ -213,8 +213,9 @@ class Calibration:
         news = self._estimates.observe(record.row, resource, alone, setup)
         if news.keep is not None:
             self._journal.batch.keep(news.keep)
-            self._journal.forget_samples(self._estimates.dropped())
-        self._journal.measured(record.row.type, record.submitted.owner)
+            self._journal.forget_samples(self._estimates)
+        if self._estimates.has_type(record.row.type):
+            self._journal.measured(record.row.type, record.submitted.owner)
         # on the way through the first run of a type, unequal strips look like a change
         sure = setup is not None or self._profiles.knows(record.row.type)
         if news.drift is not None and sure:

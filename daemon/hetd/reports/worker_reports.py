@@ -381,7 +381,8 @@ class WorkerReports:
             return []
         if self._devices.infos[resource].spec.kind == "cpu":
             return []
-        return self._watchdog.device_failed(resource, f"a task hung: {reason}")
+        owner = record.submitted.owner
+        return self._watchdog.device_failed(resource, f"a task hung: {reason}", owner)
 
     # ------------------------------------------------------------ reports
 
@@ -603,14 +604,7 @@ class WorkerReports:
         """Count the error against the resource where it may be the device's fault."""
         if message.code != "device" or page.resource is None:
             return []
-        if self._serves_others(page.resource, page.owner):
-            return []  # they do not complain: a user alone does not end their tasks
-        return self._watchdog.device_failed(page.resource, message.error)
-
-    def _serves_others(self, resource: str, uid: int) -> bool:
-        """Whether tasks of other users run on a resource, too."""
-        running = self._system.states[resource].running.values()
-        return any(record.submitted.owner != uid for record in running)
+        return self._watchdog.device_failed(page.resource, message.error, page.owner)
 
     # ------------------------------------------------------------ steps
 

@@ -8,6 +8,7 @@ import msgspec
 
 from hetd.requests.pages import AnswerPage
 from hetd.requests.slices import LOOKS, ReadBudget, chunks
+from hetd.tasks.task_types import kept_type
 from hetsched.tasks import Row
 from libtask import messages as m
 from libtask.errors import InputError
@@ -149,13 +150,14 @@ class ListRequests:
             if there_is_more:
                 yield None
 
-    def _expected(self, spec: m.TaskSpec) -> dict[str, tuple[float, float]]:
+    def _expected(self, spec: m.TaskSpec, owner: int) -> dict[str, tuple[float, float]]:
         """Return the expected seconds of a task, and their relative deviation.
 
         Only for resources where its application was measured, or its user has said.
         """
         kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
-        row = Row(spec.type or spec.app, kinds, allowed, spec.work, spec.seconds)
+        name = kept_type(spec.type, spec.app, owner)
+        row = Row(name, kinds, allowed, spec.work, spec.seconds)
         return {
             name: (
                 self._estimates.seconds(row, resource),
@@ -175,9 +177,10 @@ class ListRequests:
         if not detail:
             return info
         spec = page.spec
-        alike = (spec.type, spec.app, spec.work, *spec.kinds, *spec.resources)
+        what = (page.owner, spec.type, spec.app, spec.work)
+        alike = (*what, *spec.kinds, *spec.resources)
         if alike not in expected:
-            expected[alike] = self._expected(spec)
+            expected[alike] = self._expected(spec, page.owner)
         known = expected[alike]
         return msgspec.structs.replace(
             info,

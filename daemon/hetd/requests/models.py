@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,8 +12,14 @@ from hetd.requests.pages import AnswerPage
 from hetd.requests.resources import resource_named
 from hetd.requests.slices import LOOKS, chunks
 from hetd.tasks.stored_profiles import forget_profiles
+from hetd.tasks.task_types import installed_applications
 from hetsched import events as e
-from hetsched.estimates.point import Figures, refuse_nonsense
+from hetsched.estimates.point import (
+    Figures,
+    owner_of,
+    refuse_nonsense,
+    shared_type,
+)
 from hetsched.estimates.table import application
 from libtask import messages as m
 from libtask.apps import short_name
@@ -31,18 +36,6 @@ if TYPE_CHECKING:
     from hetsched.breaker import Pair
     from hetsched.estimates.point import Key
     from hetsched.estimates.table import EstimateTable
-
-
-GROUP = "libtask.apps"
-"""Entry point group of the applications; see `libtask.apps`."""
-
-
-def installed_applications() -> frozenset[str]:
-    """Return the names of the installed applications, without importing them.
-
-    Their names and sizes are public.
-    """
-    return frozenset(each.name for each in entry_points(group=GROUP))
 
 
 class ModelRequests:
@@ -83,7 +76,7 @@ class ModelRequests:
                 yield
             for known in some:
                 self._journal.batch.keep(self._estimates.enter(known))
-            self._journal.forget_samples(self._estimates.dropped())
+            self._journal.forget_samples(self._estimates)
         return m.Done(request.request)
 
     def models(self, peer: Peer, request: m.Models) -> Steps:
@@ -100,7 +93,7 @@ class ModelRequests:
             for key in keys:
                 if not self._is_shown(peer, key[0]):
                     hidden += 1
-                elif not page.take(self._sample(key)):
+                elif not page.take(self._sample(peer, key)):
                     following = m.SamplePlace(*last) if last else None
                     break
                 last = key
@@ -133,13 +126,20 @@ class ModelRequests:
         ]
 
     def _is_shown(self, peer: Peer, task_type: str) -> bool:
+        owner = owner_of(task_type)
+        if owner is not None:
+            return owner == peer.uid or self._rights.is_admin(peer.uid)
         if application(task_type) in self._installed:
             return True
         measurers = self._journal.measurers.get(task_type, ())
         return peer.uid in measurers or self._rights.is_admin(peer.uid)
 
-    def _sample(self, key: Key) -> m.Sample:
-        return m.Sample(*astuple(self._estimates.figures_of(key)))
+    def _sample(self, peer: Peer, key: Key) -> m.Sample:
+        """Describe a measurement; users see their own types as they named them."""
+        sample = m.Sample(*astuple(self._estimates.figures_of(key)))
+        if owner_of(sample.type) != peer.uid:
+            return sample
+        return msgspec.structs.replace(sample, type=shared_type(sample.type))
 
     def forget(self, peer: Peer, request: m.DeleteSamples) -> Steps:
         """Delete samples, learned loads and failures; users only their own failures."""
@@ -175,12 +175,12 @@ class ModelRequests:
             chosen = [
                 key
                 for key in keys
-                if (not names or {key[0], application(key[0])} & names)
+                if (not names or _names(key[0]) & names)
                 and (not resources or key[1] in resources)
             ]
             count += len(chosen)
             self._estimates.forget(chosen)
-            self._journal.forget_samples(self._estimates.dropped())
+            self._journal.forget_samples(self._estimates)
             types = {key[0] for key in chosen}
             forget_profiles(self._estimates.profiles, types, self._journal)
             if len(keys) == LOOKS:
@@ -205,3 +205,9 @@ class ModelRequests:
         resources = frozenset(each.resource for each in avoided)
         owner = self._rights.whose(peer, mine=False)
         self._runtime.dispatch(e.FailuresForgotten(owner, apps, resources))
+
+
+def _names(kept: str) -> set[str]:
+    """Return what a type may be called in a request, with its user or without."""
+    shared = shared_type(kept)
+    return {kept, application(kept), shared, application(shared)}

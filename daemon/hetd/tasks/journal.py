@@ -22,15 +22,18 @@ from hetd.tasks.inputs import InputResults
 from hetd.tasks.page import (
     MOST_ORDERS,
     MOST_SEGMENTS,
+    WHOLE_SEGMENTS,
     TaskPage,
     decode,
     encode,
     ended_at,
     merged,
     recover,
+    shortened,
 )
 from hetd.tasks.usage import StorageUsage
 from hetsched.actions import Record
+from hetsched.estimates.point import owner_of
 from hetsched.ids import TaskId
 from hetsched.tasks import State
 from libtask.messages import ENDED, Segment, TaskChanged
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from hetd.store import Removed, Store
+    from hetsched.estimates.table import EstimateTable
     from libtask.messages import Order, TaskSpec, TaskState
 
 log = logging.getLogger("hetd")
@@ -500,16 +504,20 @@ class Journal:
         self.batch.notes.append((at, what, resource, text))
 
     def measured(self, task_type: str, owner: int) -> None:
-        """Take note whose task of a type was measured."""
+        """Take note whose task of a type was measured, unless its name tells."""
+        if owner_of(task_type) is not None:
+            return
         owners = self.measurers.setdefault(task_type, set())
         if owner not in owners:
             owners.add(owner)
             self.batch.measurers.add((task_type, owner))
 
-    def forget_samples(self, keys: Iterable[tuple[str, str, int]]) -> None:
+    def forget_samples(self, estimates: EstimateTable) -> None:
         """Remove execution times that the estimates have dropped from the store."""
-        for key in keys:
+        for key in estimates.dropped():
             self.batch.forget(key)
+            if not estimates.has_type(key[0]):
+                self.measurers.pop(key[0], None)
 
     def close_segment(self, page: TaskPage, now: float, **known: Any) -> None:
         """End the open segment with what the worker reported of it."""
@@ -602,6 +610,8 @@ class Journal:
         before = page.segments
         if before:
             self.close_segment(page, now)
+        if len(before) >= WHOLE_SEGMENTS:
+            before[-WHOLE_SEGMENTS] = shortened(before[-WHOLE_SEGMENTS])
         if len(before) >= MOST_SEGMENTS:
             before = [merged(*before[:2]), *before[2:]]
         page.segments = [*before, Segment(resource, now, rule=rule)]

@@ -30,6 +30,10 @@ CONTINUABLE = frozenset({"failed", "cancelled"})
 """States of ended tasks that can be continued from a snapshot."""
 MOST_SEGMENTS = 1000
 """Maximum number of segments in a page; beyond it, the oldest are merged."""
+WHOLE_SEGMENTS = 32
+"""Segments, the newest, whose texts are kept as workers sent them."""
+SHORT_TEXTS = 256
+"""Characters that the texts of an older segment may have: a page must fit into an answer."""
 
 
 class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -237,6 +241,18 @@ def merged(first: Segment, second: Segment) -> Segment:
         set_up=first.set_up + second.set_up,
         joules=sum(joules) if joules else None,
         measured=first.measured and second.measured,
+    )
+
+
+def shortened(segment: Segment) -> Segment:
+    """Return a segment whose texts are short: without a long path, with reasons cut."""
+    log, error, why = segment.log, segment.error, segment.stop_rule
+    if len(log) + len(error) + len(why) <= SHORT_TEXTS:
+        return segment
+    most = SHORT_TEXTS // 3
+    log = log if len(log) <= most else ""
+    return msgspec.structs.replace(
+        segment, log=log, error=error[:most], stop_rule=why[:most]
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hetd.tasks.task_types import kept_type
 from hetd.tasks.worker_key import key_of
 from hetsched import events as e
 from hetsched.ids import TaskId
@@ -75,7 +76,7 @@ def submission(
     spec = page.spec
     return e.TaskSubmitted(
         task=TaskId(page.id),
-        type=spec.type or spec.app,
+        type=kept_type(spec.type, spec.app, page.owner),
         kinds=_one_set(tuple(spec.kinds)),
         owner=page.owner,
         resources=_one_set(tuple(spec.resources)),

@@ -138,6 +138,8 @@ class Router:
                 return
             self.guard.notice()
             large = len(frames[-1]) > LARGE
+            if large and self.guard.refuses(_peer(frames).uid):
+                continue  # what a connection left that was cut off
             put_off = self._put_off(frames, is_put_off) if large else None
             yield put_off or _open(frames, self._shared_uid)
 

@@ -165,9 +165,18 @@ class Watchdog:
         """Record that a worker has ended, or responds again, and holds no device."""
         return self.health.worker_left(uid, name, self._now())
 
-    def device_failed(self, resource: str, error: str) -> list[e.Event]:
-        """Count an error of a device; return the events for its resource."""
-        return self.health.failed(resource, error, self._now())
+    def device_failed(self, resource: str, error: str, uid: int) -> list[e.Event]:
+        """Count an error of a device in a task of a user, if only theirs run there.
+
+        Others do not complain: a user alone does not end their tasks.
+
+        Returns:
+            the events for the resource.
+
+        """
+        if self._system.serves_others(resource, uid):
+            return []
+        return self.health.failed(resource, error, uid, self._now())
 
     def await_exit(self, route: bytes) -> None:
         """Kill a worker that announced its exit, if it does not exit by itself."""

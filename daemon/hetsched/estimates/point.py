@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -40,6 +41,31 @@ class Figures:
 
 Key: TypeAlias = tuple[str, str, int]
 """Type, resource, grain of the work."""
+
+OWN = re.compile(r"uid:([0-9]+):(.*)", re.DOTALL)
+"""Name of a type of which only one user's measurements are kept."""
+LONGEST_TYPE = 1000
+"""Bytes of a type within such a name: with the uid it fits into a message."""
+
+
+def own_type(owner: int, task_type: str) -> str:
+    """Return the name under which a user's own measurements of a type are kept."""
+    if len(task_type.encode()) > LONGEST_TYPE:
+        task_type = task_type[-LONGEST_TYPE // 4 :]
+    return f"uid:{owner}:{task_type}"
+
+
+def owner_of(name: str) -> int | None:
+    """Return the user whose measurements are kept under a name; None: those of all."""
+    found = OWN.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def shared_type(name: str) -> str:
+    """Return the type as it is named for all users."""
+    found = OWN.fullmatch(name)
+    return found[2] if found else name
+
 
 GRAIN = 5.0
 """Amounts of work within a factor of e^(1/5) of each other are one point."""

@@ -11,9 +11,12 @@ machine whose load varies must not make them look otherwise.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from hetsched.estimates.point import owner_of, shared_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +33,8 @@ LEAST_SHARE = 0.5
 """Strips whose work is less than this part of what equal costs would make it say little
 about the whole: fixed costs dominate their time."""
 MOST_TYPES = 1000
-"""Types with profiles; those without runs for longest are forgotten."""
+"""Types with profiles; of the user who has most, those without runs for longest are
+forgotten."""
 
 
 @dataclass(slots=True)
@@ -136,12 +140,17 @@ class CostProfiles:
 
     def knows(self, task_type: str) -> bool:
         """Return whether a whole run has shown how the work of a type is spread."""
-        return task_type in self._profiles
+        return self._of(task_type) is not None
 
     def done(self, task_type: str, progress: float) -> float:
         """Return the share of a task's work in this share of its iterations."""
-        profile = self._profiles.get(task_type)
+        profile = self._of(task_type)
         return progress if profile is None else profile.done(progress)
+
+    def _of(self, task_type: str) -> CostProfile | None:
+        """Return the profile of a type: the user's own, or else that of all users."""
+        own = self._profiles.get(task_type)
+        return self._profiles.get(shared_type(task_type)) if own is None else own
 
     def part(self, task_type: str, start: float, end: float) -> float:
         """Return the share of the work between two points of progress.
@@ -174,8 +183,11 @@ class CostProfiles:
 
     def surplus(self) -> list[str]:
         """Forget the profiles beyond `MOST_TYPES`; return their types."""
-        surplus = list(self._profiles)[: -MOST_TYPES or None]
-        gone = surplus if len(self._profiles) > MOST_TYPES else []
-        for task_type in gone:
-            del self._profiles[task_type]
+        gone: list[str] = []
+        while len(self._profiles) > MOST_TYPES:
+            counts = Counter(map(owner_of, self._profiles))
+            ((most, _),) = counts.most_common(1)
+            oldest = next(name for name in self._profiles if owner_of(name) == most)
+            del self._profiles[oldest]
+            gone.append(oldest)
         return gone

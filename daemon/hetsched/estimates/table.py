@@ -5,6 +5,10 @@ are interpolated from others of the same application (`regression`), unless the 
 what to expect. A resource on which the application was never measured is assumed to be as
 quick as the others.
 
+The types of users' own programs are kept by user (`point.own_type`): what the workers of one
+user report never decides where the tasks of another run. Where a user's own were never
+measured, what is known of the type under its name for all counts, which administrators enter.
+
 An answer stays the same until it is off by `WORTH_PUBLISHING`: policies cache what they
 computed from it, and must not recompute it at each strip.
 """
@@ -24,14 +28,16 @@ from hetsched.estimates.point import (
     Point,
     grain_of,
     key_of,
+    owner_of,
     refuse_nonsense,
+    shared_type,
 )
 from hetsched.estimates.profile import CostProfiles
 from hetsched.estimates.regression import Prediction, predict
 from hetsched.estimates.series import Series
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from hetsched.estimates.point import Key
     from hetsched.estimates.regression import Known
@@ -56,7 +62,8 @@ SETUP_SLOPE = 0.5
 CACHED = 20_000
 """Answers kept at hand; rows come and go for years."""
 POINTS = 20_000
-"""Measured points kept; those without news for longest are forgotten."""
+"""Measured points kept; of the user who has most, those without news for longest are
+forgotten."""
 POINTS_OF_APP = 256
 """Of one application on one resource."""
 NEAREST = 32
@@ -100,7 +107,11 @@ class EstimateTable:
         self._keys: list[Key] = []
         """Those of the points, in order."""
         self._dropped: list[Key] = []
-        self._by_app: dict[tuple[str, str], dict[Key, Point]] = {}
+        self._by_app: dict[str, dict[str, dict[Key, Point]]] = {}
+        """Application -> resource -> its points."""
+        self._by_owner: dict[int | None, dict[Key, Point]] = {}
+        """User, None for what is known of all -> points, those without news for longest
+        first."""
         self._cache: dict[tuple[Row, str], Prediction] = {}
         self.version = 0
         self.profiles = CostProfiles()
@@ -121,7 +132,7 @@ class EstimateTable:
 
     def knows_app(self, row: Row, resource: Resource) -> bool:
         """Whether any size of the application was measured on `resource`."""
-        return bool(self._by_app.get((application(row.type), resource.name)))
+        return any(self._near(name, resource) for name in _names(row.type))
 
     def knows(self, row: Row, resource: Resource) -> bool:
         """Whether anything is known of a row on `resource`: measured, or said by its user."""
@@ -135,6 +146,11 @@ class EstimateTable:
     def figures(self) -> list[Figures]:
         """List all that was measured, by type, resource and work."""
         return [self._points[key].figures() for key in self._keys]
+
+    def has_type(self, name: str) -> bool:
+        """Whether any measurement is kept under the name of a type."""
+        place = bisect_left(self._keys, (name, "", -math.inf))
+        return place < len(self._keys) and self._keys[place][0] == name
 
     def keys_after(self, last: Key | None, most: int) -> list[Key]:
         """List at most `most` keys, in order, that follow `last`."""
@@ -247,29 +263,38 @@ class EstimateTable:
         if key not in self._points:
             insort(self._keys, key)
         self._points[key] = point
-        group = (application(point.type), point.resource)
-        of_app = self._by_app.setdefault(group, {})
-        of_app[key] = point
-        if len(of_app) > POINTS_OF_APP:
-            self._remove(next(iter(of_app)))
+        of_app = self._by_app.setdefault(application(point.type), {})
+        near = of_app.setdefault(point.resource, {})
+        near[key] = point
+        self._by_owner.setdefault(owner_of(point.type), {})[key] = point
+        if len(near) > POINTS_OF_APP:
+            self._remove(next(iter(near)))
         if len(self._points) > POINTS:
-            self._remove(next(iter(self._points)))
+            most = max(self._by_owner.values(), key=len)
+            self._remove(next(iter(most)))
 
     def _touch(self, point: Point) -> None:
         """Mark a point as the most recently updated."""
         key = key_of(point)
-        self._points[key] = self._points.pop(key)
-        of_app = self._by_app[application(point.type), point.resource]
-        of_app[key] = of_app.pop(key)
+        near = self._by_app[application(point.type)][point.resource]
+        near[key] = near.pop(key)
+        of_owner = self._by_owner[owner_of(point.type)]
+        of_owner[key] = of_owner.pop(key)
 
     def _remove(self, key: Key) -> None:
         point = self._points.pop(key)
         del self._keys[bisect_left(self._keys, key)]
         self._dropped.append(key)
-        group = (application(point.type), point.resource)
-        del self._by_app[group][key]
-        if not self._by_app[group]:
-            del self._by_app[group]
+        app, owner = application(point.type), owner_of(point.type)
+        of_app = self._by_app[app]
+        del of_app[point.resource][key]
+        if not of_app[point.resource]:
+            del of_app[point.resource]
+        if not of_app:
+            del self._by_app[app]
+        del self._by_owner[owner][key]
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
 
     # ------------------------------------------------------------ looking up
 
@@ -284,29 +309,46 @@ class EstimateTable:
 
     def _look_up(self, row: Row, resource: Resource) -> Prediction:
         work = row.work if 0 < row.work < math.inf else 1.0
-        point = self._points.get((row.type, resource.name, grain_of(work)))
-        if point is not None:
-            return Prediction(point.seconds_at(work), point.computing.spread)
+        names = _names(row.type)
+        for name in names:
+            point = self._points.get((name, resource.name, grain_of(work)))
+            if point is not None:
+                return Prediction(point.seconds_at(work), point.computing.spread)
         stated = _stated(row, resource)
         if stated is not None:
             return Prediction(max(stated, LEAST_S), STATED_SPREAD)
-        near = self._by_app.get((application(row.type), resource.name))
-        if near:
-            return _interpolate(_nearest(near.values(), row.type, work), row.type, work)
-        return self._guess(row, work)
+        for name in names:
+            near = self._near(name, resource)
+            if near:
+                return _expect(near, name, work)
+        return self._guess(names, work)
 
-    def _guess(self, row: Row, work: float) -> Prediction:
+    def _near(self, name: str, resource: Resource) -> dict[Key, Point]:
+        """Return the points of an application on a resource."""
+        return self._by_app.get(application(name), NONE).get(resource.name, {})
+
+    def _guess(self, names: Sequence[str], work: float) -> Prediction:
         """Expect of a resource without measurements the time of the others."""
-        app = application(row.type)
-        others = [
-            _interpolate(
-                _nearest(points.values(), row.type, work), row.type, work
-            ).seconds
-            for (name, _), points in self._by_app.items()
-            if name == app
-        ]
-        guess = self.curiosity * median(others) if others else GUESS_S
-        return Prediction(guess, GUESS_SPREAD)
+        for name in names:
+            of_app = self._by_app.get(application(name), NONE)
+            others = [_expect(near, name, work).seconds for near in of_app.values()]
+            if others:
+                return Prediction(self.curiosity * median(others), GUESS_SPREAD)
+        return Prediction(GUESS_S, GUESS_SPREAD)
+
+
+NONE: Mapping[str, dict[Key, Point]] = {}
+
+
+def _names(task_type: str) -> tuple[str, ...]:
+    """List the names under which something may be known of a type: the user's own first."""
+    shared = shared_type(task_type)
+    return (task_type,) if shared == task_type else (task_type, shared)
+
+
+def _expect(near: dict[Key, Point], name: str, work: float) -> Prediction:
+    """Expect of a size that was never measured what others of its application show."""
+    return _interpolate(_nearest(near.values(), name, work), name, work)
 
 
 def _stated(row: Row, resource: Resource) -> float | None:

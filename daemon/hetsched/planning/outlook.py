@@ -107,15 +107,29 @@ class Outlook:
 
     # ------------------------------------------------------------ gains
 
-    def saved_by_taking(self, task: TaskRecord, donor: str, taker: str) -> float:
+    def dry_donors(self) -> dict[str, float]:
+        """Return `dry` of each resource that has work waiting."""
+        states = self.system.states
+        return {name: self.dry(name) for name, state in states.items() if state.queue}
+
+    def saved_by_taking(
+        self, task: TaskRecord, donor: str, taker: str, dry: float
+    ) -> float:
         """Return the donor's time that is saved, less the cost, if the taker takes a task.
 
         The donor loses nothing while it has other work. If the taker has not completed
         the task by then, the rest goes back.
+
+        Args:
+            task: runs or waits on the donor.
+            donor: name of its resource; `taker`: of the other one.
+            dry: what `dry` returns of the donor; to compute it for each task would take
+                time in proportion to the square of the rows.
+
         """
         there = self.left(task, donor)
         here = max(self.left(task, taker) * self.pace(taker, newcomers=1), 1e-9)
-        window = self.dry(donor) - there
+        window = dry - there
         cost = self.moving(task, taker)
         share = max(window - cost, 0.0) / here
         if share < 1.0:

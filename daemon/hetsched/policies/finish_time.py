@@ -213,23 +213,26 @@ class FinishTime:
             if len(system.queue(name)) <= max(system.opening(name), 0):
                 continue
             cost = outlook.moving(task, best) + outlook.leaving(task)
-            worth = outlook.left(task, name) > self.caution * cost
-            loaded = outlook.dry(name) > outlook.dry(best) + outlook.left(task, best)
-            if worth and loaded and outlook.settled(task):
+            if outlook.left(task, name) <= self.caution * cost:
+                continue
+            if not outlook.settled(task):
+                continue
+            if outlook.dry(name) > outlook.dry(best) + outlook.left(task, best):
                 yield Preempt(task.id, best, RULE_BACK, makes_way=True)
 
     def _take_waiting(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let idle resources help the one that has most to do, with what fits them best."""
 
         def offers(idle: list[str]) -> list[Offer]:
+            dry = outlook.dry_donors()
             return [
-                ((-outlook.dry(donor), -(there / here), task.sequence), task, name)
+                ((-dry[donor], -(there / here), task.sequence), task, name)
                 for donor, task in waiting_tasks(system)
                 for name in idle
                 if name != donor and name in system.affinities(task.row)
                 for there in [outlook.left(task, donor)]
                 for here in [max(outlook.left(task, name), 1e-9)]
-                if outlook.saved_by_taking(task, donor, name) > 0
+                if outlook.saved_by_taking(task, donor, name, dry[donor]) > 0
             ]
 
         for task, name in steal(lambda: _helpers(system), offers):
@@ -257,6 +260,7 @@ class FinishTime:
         """Let an idle resource take a running task whose resource has others waiting."""
 
         def offers(idle: list[str]) -> list[Offer]:
+            dry = outlook.dry_donors()
             return [
                 ((-saved, task.sequence), task, name)
                 for donor in _overloaded(system)
@@ -264,7 +268,7 @@ class FinishTime:
                 if task.id not in system.departing and outlook.settled(task)
                 for name in idle
                 if name != donor and name in system.affinities(task.row)
-                for saved in [outlook.saved_by_taking(task, donor, name)]
+                for saved in [outlook.saved_by_taking(task, donor, name, dry[donor])]
                 if saved > self.least_gain * outlook.left(task, donor)
             ]
 

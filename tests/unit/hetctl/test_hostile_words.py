@@ -120,6 +120,16 @@ def _strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+def test_a_warning_about_a_result_is_one_line(daemon: FakeDaemon) -> None:
+    daemon.tasks[2] = a_task(2, state="completed", result=1, warnings=[EVIL])
+
+    done = CliRunner().invoke(main, ["result", "2"])
+
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hetctl: a")
+    assert FORGED in line
+
+
 def test_live_pictures_are_steered_by_nobody(daemon: FakeDaemon) -> None:
     console = Console(width=500, record=True)
     console.print(_bars([daemon.tasks[1]], frozenset(), 5))

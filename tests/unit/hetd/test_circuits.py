@@ -13,7 +13,7 @@ import hetd
 from hetd.devices.circuits import cause_of_exit, programs_of_the_box
 from hetd.devices.health import FIRST_PAUSE_S
 from libtask import messages as m
-from unit.daemon_shell import OTHER, USER, Shell, a_peer, a_spec
+from unit.daemon_shell import DEVICES, OTHER, USER, Shell, a_peer, a_spec
 from unit.hetd.watchdog.devices_on_trial import device_of, give_trials
 from unit.turned_clock import Hands
 
@@ -316,6 +316,50 @@ def test_two_programs_of_the_box_take_a_device_out_of_use(
     assert {pair.on_trial for pair in _avoided(shell)} == {False}
     shell.runtime.tick()
     assert {pair.on_trial for pair in _avoided(shell)} == {True}
+
+
+def test_programs_of_a_user_do_not_take_a_device_out_of_use_that_passed_its_test(
+    shell: Shell, hands: Hands
+) -> None:
+    """A user who kills their own workers would keep it from all others."""
+    trials = give_trials(shell)
+    shell.launcher()
+    shell.launcher(OTHER, 78)
+    _crash(shell, "w")
+    _crash(shell, "v", app="markov")
+    assert device_of(shell).state == "lost"
+    trials.outcomes = [""]
+    for _ in range(2):
+        hands.seconds += FIRST_PAUSE_S
+        shell.runtime.tick()
+    assert device_of(shell).state == "up"
+
+    for number, app in enumerate(("heat", "markov", "correlation")):
+        _crash(shell, f"u{number}", app=app, resources=["gpu0"])
+    assert device_of(shell).state == "up"
+
+    _crash(shell, "x", OTHER)
+    _crash(shell, "y", OTHER, app="markov")
+    assert device_of(shell).state == "lost", "another user's count"
+
+
+def test_programs_of_a_user_take_no_device_out_of_use_on_which_others_compute(
+    tmp_path: Path,
+) -> None:
+    gpu = m.DeviceInfo(m.DeviceSpec("gpu0", "gpu", "null"), slots=2)
+    shell = Shell(tmp_path, devices=[DEVICES[0], gpu])
+    shell.launcher()
+    shell.launcher(OTHER, 78)
+    shell.worker("o", OTHER)
+    (task,) = shell.submit(a_spec(**ON_GPU), uid=OTHER)
+
+    _crash(shell, "w")
+    _crash(shell, "v", app="markov")
+
+    assert device_of(shell).state == "up"
+    assert shell.state(task) == "running"
+    assert shell.sent.to("o", m.Preempt) == []
+    shell.close()
 
 
 @pytest.mark.parametrize("app", ["/home/me/mine.py:", "mine-", "call"])

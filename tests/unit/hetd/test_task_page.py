@@ -8,6 +8,7 @@ from hetd.tasks.page import MOST_SEGMENTS
 from hetsched.actions import Record
 from hetsched.ids import TaskId
 from hetsched.tasks import State
+from libtask import messages as m
 from unit.daemon_shell import a_spec
 
 if TYPE_CHECKING:
@@ -52,3 +53,26 @@ def test_the_oldest_stretches_of_a_task_that_moves_very_often_become_one(
     assert sum(each.seconds for each in segments) == 0.5 * (MOST_SEGMENTS + 20)
     assert entry.info(detail=False).joules == 2.0 * (MOST_SEGMENTS + 20)
     assert entry.migrations == MOST_SEGMENTS + 19
+
+
+def test_a_task_fits_into_an_answer_whatever_its_workers_report(shell: Shell) -> None:
+    """Else it could not be shown, nor could any list with its details."""
+    longest = "\N{SNOWMAN}" * (m.TEXT_BYTES // 3)
+    params = {"a": "x" * (900 << 10)}
+    (task,) = shell.submit(a_spec(params=params))
+    entry = shell.journal.live[task]
+
+    for moment in range(MOST_SEGMENTS):
+        begun = Record(TaskId(task), State.RUNNING, "dispatched", "cpu")
+        shell.journal.record(begun, entry.submitted + moment)
+        shell.journal.close_segment(
+            entry, entry.submitted + moment + 0.5, error=longest, log=longest
+        )
+        lost = Record(TaskId(task), State.QUEUED, longest)
+        shell.journal.record(lost, entry.submitted + moment + 0.5)
+    entry.result = {"b": "x" * (900 << 10)}
+
+    (info,) = shell.ask(m.ListTasks(1, ids=[task], detail=True)).tasks
+    assert len(m.encode(m.TaskList(1, [info]))) < m.MAX_ANSWER
+    assert info.segments[-1].log == longest
+    assert info.segments[0].failed_attempt, "its texts are cut, not left out"

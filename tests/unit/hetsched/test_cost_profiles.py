@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from hetsched.estimates.point import own_type
 from hetsched.estimates.profile import (
     BINS,
     MOST_TYPES,
@@ -139,3 +140,14 @@ def test_the_number_of_types_is_bounded() -> None:
     assert profiles.surplus() == []
     assert not profiles.drop("type 4")
     assert profiles.drop("type 5")
+
+
+def test_a_user_with_many_types_makes_only_their_own_forgotten() -> None:
+    profiles = CostProfiles()
+    profiles.take("heat", HILL)
+    for number in range(MOST_TYPES + 1):
+        profiles.take(own_type(1000, f"type {number}"), HILL)
+
+    assert profiles.surplus() == [own_type(1000, f"type {n}") for n in range(2)]
+    assert profiles.knows("heat")
+    assert profiles.knows(own_type(2000, "heat")), "of all, where it is not their own"

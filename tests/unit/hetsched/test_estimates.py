@@ -7,7 +7,7 @@ import math
 import pytest
 
 from builders import a_resource
-from hetsched.estimates.point import Figures
+from hetsched.estimates.point import Figures, own_type
 from hetsched.estimates.table import GUESS_S, POINTS_OF_APP, EstimateTable, application
 from hetsched.system import Resource, System
 from hetsched.tasks import Row
@@ -314,6 +314,25 @@ def test_each_application_keeps_a_bounded_number_of_recently_updated_sizes() -> 
 
     assert [key[0] for key in table.dropped()] == ["heat/1"]
     assert table.count(row, CPU) > 1
+
+
+def test_a_user_with_many_types_makes_only_their_own_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetsched.estimates.table.POINTS", 6)
+    table = EstimateTable()
+    table.learn("heat/64", "cpu", 3.0, 1.0)
+    mine = a_row(own_type(2000, "mine/1"))
+    table.observe(mine, CPU, 5.0)
+
+    for number in range(20):
+        table.observe(a_row(own_type(1000, f"a{number}")), CPU, 1.0)
+
+    assert table.seconds(a_row("heat/64"), CPU) == 3.0
+    assert table.seconds(mine, CPU) == 5.0
+    assert {key[0] for key in table.dropped()} == {
+        own_type(1000, f"a{number}") for number in range(16)
+    }
 
 
 def test_counts_that_users_enter_leave_room_for_more_measurements() -> None:

@@ -9,9 +9,14 @@ from hetsched import events as e
 from hetsched.actions import Preempt, Run
 from hetsched.ids import TaskId
 from hetsched.planning.lookahead import MOST_MOVES, View
+from hetsched.planning.outlook import Outlook
 from hetsched.system import Resource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
     from builders import Start
 
 TASK = TaskId(1)
@@ -114,3 +119,34 @@ def test_a_started_task_that_goes_next_where_it_waits_is_no_move() -> None:
     node.handle(e.TaskFinished(first.id, first.epoch), at=10.0)
 
     assert list(on_cpu.running) == [short.id] == [TaskId(5)]
+
+
+def test_a_queue_is_summed_up_once_for_each_resource_that_idles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # once for each row it was: a user with tasks of 9,500 sizes had the daemon decide
+    # for a minute
+    rows = 200
+    times = {f"t{n}": {"cpu": 1.0 + n, "gpu0": 2.0 + n} for n in range(rows)}
+    node = Harness(NODE, {**times, "short": {"cpu": 9.0, "gpu0": 1.0}}, "finish-time")
+    node.handle_all(a_task(1, "short", kinds=["gpu"]))
+    node.handle_all(*(a_task(2 + n, f"t{n}") for n in range(rows)))
+    on_gpu = node.scheduler.system.states["gpu0"]
+    (short,) = on_gpu.running.values()
+    sums: list[str] = []
+    monkeypatch.setattr(Outlook, "dry", _counting(sums))
+
+    node.handle(e.TaskFinished(short.id, short.epoch), at=1.0)
+
+    assert on_gpu.running
+    assert 0 < len(sums) <= 4 * len(NODE)
+
+
+def _counting(sums: list[str]) -> Callable[[Outlook, str], float]:
+    dry = Outlook.dry
+
+    def counted(self: Outlook, resource: str) -> float:
+        sums.append(resource)
+        return dry(self, resource)
+
+    return counted

@@ -100,7 +100,7 @@ def result_command(
         say(f"{save}: result of task {info.id} written")
     if not as_json:
         for warning in info.warnings:
-            say(f"hetctl: {visible(warning)}", err=True)
+            say(one_line(f"hetctl: {warning}"), err=True)
 
 
 def _result_document(info: TaskInfo, save: Path | None) -> Result:

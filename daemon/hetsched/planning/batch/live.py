@@ -170,12 +170,13 @@ def _take_waiting(system: System, outlook: Outlook) -> Iterator[Place]:
     """Let an idle resource take a waiting task from the queue that is longest."""
 
     def offers(idle: list[str]) -> list[Offer]:
+        dry = outlook.dry_donors()
         return [
-            ((-outlook.dry(donor), -saved, task.sequence), task, name)
+            ((-dry[donor], -saved, task.sequence), task, name)
             for donor, task in waiting_tasks(system)
             for name in idle
             if name != donor and name in system.affinities(task.row)
-            for saved in [outlook.saved_by_taking(task, donor, name)]
+            for saved in [outlook.saved_by_taking(task, donor, name, dry[donor])]
             if saved > 0
         ]
 

@@ -6,28 +6,42 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.devices.health import FIRST_PAUSE_S, TRIAL_S, Health
+from hetd.devices.health import DOUBT_S, FIRST_PAUSE_S, TRIAL_S, Health
 from hetd.timers import Timers
 from hetsched import events as e
 from hetsched.system import SECOND
 from libtask import messages as m
-from unit.daemon_shell import DEVICES, Shell, a_peer, a_spec
+from unit.daemon_shell import DEVICES, OTHER, USER, Shell, a_peer, a_spec
 from unit.hetd.watchdog.devices_on_trial import Trials, device_of, give_trials
 
 if TYPE_CHECKING:
     from unit.turned_clock import Hands
 
 
-def _fail_on_gpu(shell: Shell, name: str, code: str = "device") -> None:
+def _fail_on_gpu(
+    shell: Shell, name: str, code: str = "device", uid: int = USER
+) -> None:
     """Run a task on the GPU, where it fails."""
-    _fail_on(shell, "gpu0", name, code)
+    _fail_on(shell, "gpu0", name, code, uid)
 
 
-def _fail_on(shell: Shell, resource: str, name: str, code: str = "device") -> None:
-    shell.submit(a_spec(resources=[resource]))
+def _fail_on(
+    shell: Shell, resource: str, name: str, code: str = "device", uid: int = USER
+) -> None:
+    shell.submit(a_spec(resources=[resource]), uid=uid)
     run = shell.sent.to(name, m.Run)[-1]
     assert run.device.name == resource
-    shell.reports.report(a_peer(name), m.Failed(run.task, run.epoch, "boom", code))
+    failed = m.Failed(run.task, run.epoch, "boom", code)
+    shell.reports.report(a_peer(name, uid), failed)
+
+
+def _pass_the_test(shell: Shell, hands: Hands, trials: Trials) -> None:
+    """Let the GPU pass its self-test."""
+    trials.outcomes = [""]
+    for _ in range(2):
+        hands.seconds += FIRST_PAUSE_S
+        shell.runtime.tick()
+    assert device_of(shell).state == "up"
 
 
 def test_a_device_that_fails_again_and_again_is_tried_before_it_is_used_again(
@@ -91,6 +105,56 @@ def test_a_task_beside_those_that_fail_yields_before_it_goes_on_elsewhere(
     assert page.segments[0].stop_rule == "cpu is out of service"
 
 
+def test_errors_of_a_user_do_not_count_where_the_device_passed_its_test(
+    shell: Shell, hands: Hands
+) -> None:
+    """A user whose workers report errors at will would keep it from all others."""
+    trials = give_trials(shell)
+    shell.worker("w")
+    shell.worker("v", uid=OTHER)
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+    assert device_of(shell).state == "lost"
+    _pass_the_test(shell, hands, trials)
+
+    for _ in range(6):
+        _fail_on_gpu(shell, "w")
+
+    assert device_of(shell).state == "up"
+    for _ in range(3):
+        _fail_on_gpu(shell, "v", uid=OTHER)
+    assert device_of(shell).state == "lost", "another user's count"
+    _pass_the_test(shell, hands, trials)
+    hands.seconds += DOUBT_S
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+    assert device_of(shell).state == "lost", "for a while only"
+    _pass_the_test(shell, hands, trials)
+    hands.seconds += DOUBT_S
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+    assert device_of(shell).state == "up", "for longer each time"
+
+
+def test_errors_count_where_the_self_test_confirmed_them(
+    shell: Shell, hands: Hands
+) -> None:
+    trials = give_trials(shell)
+    shell.worker("w")
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+    trials.outcomes = ["wrong numbers", ""]
+    for _ in range(4):
+        hands.seconds += 2.1
+        shell.runtime.tick()
+    assert device_of(shell).state == "up"
+
+    for _ in range(3):
+        _fail_on_gpu(shell, "w")
+
+    assert device_of(shell).state == "lost"
+
+
 @pytest.mark.parametrize("code", ["program", "device-memory", "task-failed"])
 def test_a_device_is_not_to_blame_for_everything(shell: Shell, code: str) -> None:
     shell.worker("w")
@@ -127,7 +191,7 @@ def test_an_administrator_may_know_better(shell: Shell) -> None:
 def test_a_trial_without_an_answer_is_given_up() -> None:
     trials = Trials()
     health = Health({d.spec.name: d.spec for d in DEVICES}, 1, Timers(), trials.begin)
-    (lost,) = health.failed("gpu0", "boom", 0)
+    (lost,) = health.failed("gpu0", "boom", USER, 0)
     assert lost == e.ResourceLost(
         "gpu0", "1 device errors in a row, the last one: boom"
     )

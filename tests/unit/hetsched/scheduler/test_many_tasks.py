@@ -210,3 +210,22 @@ def test_a_start_places_all_tasks_in_one_call(a_scheduler: Start) -> None:
 
     assert not node.scheduler.state.unfinished
     assert len(node.scheduler.system.states["cpu"].queue) == MANY - 1
+
+
+def test_types_that_no_task_has_any_more_take_up_no_memory(
+    a_scheduler: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetsched.system.MOST_TYPES", 5)
+    node = a_scheduler([CPU], {}, "felare")
+    node.handle(a_task(1, "waits", hold=True))
+    tally = node.scheduler.system.tally
+
+    for number in range(2, 22):
+        node.handle(a_task(number, f"type {number}"))
+        (task,) = node.scheduler.system.states["cpu"].running.values()
+        node.handle(e.TaskFinished(task.id, task.epoch))
+
+    newest = {f"type {number}" for number in range(17, 22)}
+    assert tally.arrived.keys() == {"waits", *newest}, "the oldest, but no live one"
+    assert tally.on_time.keys() == newest
+    assert set(tally.rates()) == {"waits", *newest}
