@@ -12,6 +12,7 @@ from libtask.devices import open_device
 from libtask.errors import HetError, TaskFailedError
 from libtask.messages import CheckpointRecord
 from libtask.program.local_devices import choose
+from libtask.results import ResultEncoder
 from libtask.worker.execution import Execution, RunCheckpoint
 from libtask.worker.segment_output import one_line
 
@@ -53,7 +54,10 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
     with contextlib.closing(device), _progress(task, spec, checkpoint) as watch:
         implementation = task.implementations[spec.kind]
         Execution(implementation, task, device, checkpoint, watch).run()
-    return task.save(checkpoint)
+    encoded = ResultEncoder(None).keep(task.save(checkpoint))
+    for warning in encoded.warnings:
+        sys.stderr.write(f"libtask: {warning}\n")
+    return encoded.value
 
 
 @contextlib.contextmanager

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from libtask.apps import Options, describe, name_of
 from libtask.errors import DaemonUnreachableError, HetError, InputError, TaskFailedError
 from libtask.parameters import build, parameters, type_name
@@ -48,7 +50,14 @@ def main(app_class: type[Task], arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"{_program()}: interrupted\n")
         raise SystemExit(INTERRUPTED) from None
-    sys.stdout.write(json.dumps(result, default=str) + "\n")
+    sys.stdout.write(_as_json(result) + "\n")
+
+
+def _as_json(result: Any) -> str:
+    """Show a result as `hetctl result` does: pickled values by type and size, no NaN."""
+    from libtask.results import told
+
+    return json.dumps(json.loads(msgspec.json.encode(told(result))))
 
 
 def _program() -> str:

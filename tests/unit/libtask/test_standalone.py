@@ -107,6 +107,23 @@ def test_runs_alone(program: Path) -> None:
     assert json.loads(output) == {"sum": 10.0, "done": 5}
 
 
+def test_prints_a_result_as_the_daemon_would_keep_it(program: Path) -> None:
+    values = """{
+        (1, 2): np.arange(3), "when": dt.date(2026, 1, 2), "lost": float("nan"),
+        "large": np.zeros(5000)}"""
+    text = PROGRAM.replace('{"sum": self.sum, "done": checkpoint.done}', values)
+    program.write_text("import datetime as dt\nimport numpy as np\n" + text)
+
+    status, output, errors = finish(start(program, "--local"))
+
+    result = json.loads(output)
+    large = result.pop("large")
+    assert status == 0
+    assert result == {"(1, 2)": [0, 1, 2], "when": "2026-01-02", "lost": None}
+    assert large["pickled"] == "ndarray"
+    assert errors == "libtask: result['large']: no plain value (ndarray): not kept\n"
+
+
 def test_reads_every_kind_of_parameter(program: Path) -> None:
     arguments = ["--scale", "0.5", "--loud", "--device-count=2", "--device", "cpu"]
     status, output, _ = finish(start(program, "--local", *arguments))
