@@ -137,7 +137,6 @@ def test_reads_every_kind_of_parameter(program: Path) -> None:
     ("arguments", "status", "line"),
     [
         (["--n", "many"], 2, "Sum: parameter n: expected int, got 'many'"),
-        (["--n", "-1"], 1, "Sum: ValueError: n is negative"),
         (["--device", "gpu7"], 2, "no resource 'gpu7' here; there are: cpu"),
         (["--socket", "/nowhere/s"], 1, "daemon absent: there is no socket"),
     ],
@@ -152,6 +151,19 @@ def test_complains_in_one_line(
     assert (found, output) == (status, "")
     assert errors.startswith(f"sum.py: error: {line}")
     assert len(errors.splitlines()) == 1
+
+
+def test_an_exception_of_the_program_is_shown_with_its_place(program: Path) -> None:
+    status, output, errors = finish(start(program, "--local", "--n", "-1"))
+
+    first, *_, last = errors.splitlines()
+    place = (
+        PROGRAM.splitlines().index('            raise ValueError("n is negative")') + 1
+    )
+    assert (status, output) == (1, "")
+    assert first == "Traceback (most recent call last):"
+    assert f'File "{program}", line {place}, in load' in errors
+    assert last == "sum.py: error: Sum: ValueError: n is negative"
 
 
 def test_explains_its_parameters(program: Path) -> None:
