@@ -26,9 +26,9 @@ from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
 from libtask.origin import current_folder
-from libtask.parameters import build, check_all, plain, shown, values_of
+from libtask.parameters import build, check_all, plain, values_of
 from libtask.task import Size, Task
-from libtask.wording import one_line, suggestion
+from libtask.wording import one_line, shown, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -21,7 +21,8 @@ import msgspec
 
 from libtask.apps import Options, describe, name_of
 from libtask.errors import DaemonUnreachableError, HetError, InputError, TaskFailedError
-from libtask.parameters import build, parameters, type_name
+from libtask.parameters import build, parameters
+from libtask.wording import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
