@@ -63,7 +63,11 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     activated = "LISTEN_FDS" in os.environ
     try:
-        _serve(parser().parse_args())
+        arguments = parser().parse_args()
+        if arguments.check:
+            _check(arguments)
+        else:
+            _serve(arguments)
     except HetError as error:
         writer.say(f"hetd: {error}")
         if not isinstance(error, InputError):
@@ -118,12 +122,28 @@ def parser() -> argparse.ArgumentParser:
         help="schedule by this policy, not the configured one, unless `hetctl policy set` "
         "has put another in force",
     )
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="only check the configuration; exit status 2 if hetd would not start with it",
+    )
     return made
 
 
 def _own_config() -> Path | None:
     path = platformdirs.user_config_path("hetd") / "hetd.toml"
     return path if path.is_file() else None
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Read the configuration, and make the policy that it names.
+
+    Raises:
+        InputError: the daemon would not start with them.
+
+    """
+    config = _origins(arguments).read()
+    make_policy(config.policy, config.policy_parameters)
 
 
 def _serve(arguments: argparse.Namespace) -> None:
