@@ -64,7 +64,10 @@ def main() -> None:
     try:
         arguments = parser().parse_args()
         arguments.state = arguments.state or _own_state()
-        _serve(arguments)
+        if arguments.check:
+            _check(arguments)
+        else:
+            _serve(arguments)
     except HetError as error:
         writer.say(f"hetd: {error}")
         if not isinstance(error, InputError):
@@ -118,6 +121,11 @@ def parser() -> argparse.ArgumentParser:
         help="schedule by this policy, not the configured one, unless `hetctl policy set` "
         "has put another in force",
     )
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="only check the configuration; exit status 2 if hetd would not start with it",
+    )
     return made
 
 
@@ -134,6 +142,17 @@ def _own_state() -> Path:
         return user_folder("state")
     except InputError as error:
         raise InputError(f"{error}, or give --state FOLDER") from error
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Read the configuration, and make the policy that it names.
+
+    Raises:
+        InputError: the daemon would not start with them.
+
+    """
+    config = _origins(arguments).read()
+    make_policy(config.policy, config.policy_parameters)
 
 
 def _serve(arguments: argparse.Namespace) -> None:

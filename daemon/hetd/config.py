@@ -346,7 +346,11 @@ def read_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
 
 
 def _legible(complaint: str) -> str:
-    """Say of an unknown key which one may be meant."""
+    """Say of an unknown key which one may be meant, and of a limit what it may be."""
+    limit = re.match(r"Invalid enum value (\S+) - at `\$\.(limits[^`]*)`", complaint)
+    if limit is not None:
+        expected = "expected a whole number from 0, or 'unlimited'"
+        return f"{limit[2]}: {expected}, got {limit[1]}"
     found = re.match(r"Object contains unknown field `([^`]*)`(.*)", complaint)
     if found is None:
         return complaint

@@ -57,6 +57,7 @@ from hetsched.limits import Limits
 from hetsched.reactor import Reactor
 from hetsched.state import SchedulerState
 from hetsched.system import System
+from libtask.errors import BugError
 from libtask.wording import one_line
 
 if TYPE_CHECKING:
@@ -228,16 +229,32 @@ class Scheduler:
             whether it decided something and may decide more.
 
         """
-        if not self._is_foreign or self.fallback is None:
+        if not self._is_foreign:
             return self._apply_all(event)
         if self._policy_fault:
             return False
         try:
             return self._apply_all(event)
-        except Exception as error:  # noqa: BLE001  whatever the package does wrong
-            name = type(self.policy).__name__
-            self._policy_fault = f"{name}: {type(error).__name__}: {one_line(error)}"
-            return False
+        except (BugError, SystemExit) as error:
+            self._blame_policy(error)
+        except Exception as error:
+            if self.fallback is None:
+                raise  # its developer wants to see where
+            self._blame_policy(error)
+        return False
+
+    def _blame_policy(self, error: BaseException) -> None:
+        """Note that the policy failed.
+
+        Raises:
+            BugError: there is no other policy that could decide instead.
+
+        """
+        kind = "" if isinstance(error, BugError) else f"{type(error).__name__}: "
+        fault = f"{type(self.policy).__name__}: {kind}{one_line(error)}"
+        if self.fallback is None:
+            raise BugError(f"policy {fault}") from error
+        self._policy_fault = fault
 
     def _apply_all(self, event: Event) -> bool:
         """Apply the policy's decisions, up to the limit of one call.
@@ -249,7 +266,10 @@ class Scheduler:
 
         """
         decided = False
-        for decision in self.policy.react(event, self.system, self.system.now):
+        decisions = self.policy.react(event, self.system, self.system.now)
+        if self._is_foreign:
+            decisions = p.checked(decisions, self.system)
+        for decision in decisions:
             if self.state.interrupted:
                 return False
             if isinstance(decision, p.Wake):
@@ -258,6 +278,8 @@ class Scheduler:
                 if decision.task in self.state.closed:
                     continue  # an earlier decision ended it: parts end with the whole task
                 task = self.system.tasks.get(decision.task)
+                if task is None:
+                    raise BugError(f"there is no task {decision.task}")
                 decided = True
             self._apply(decision)
             if not self.state.spend(task):
@@ -280,7 +302,8 @@ class Scheduler:
                 self.state.drop(decision.task, decision.reason)
             case p.Wake():
                 # a task with a past deadline may have become ready in this call
-                at = max(decision.at, self.system.now + 1)
+                soonest = p.SOONEST_WAKE if self._is_foreign else 1
+                at = max(decision.at, self.system.now + soonest)
                 self.state.actions.append(a.SetTimer(at))
             case _:
                 assert_never(decision)

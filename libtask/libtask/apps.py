@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import math
 import operator
 import os
 import sys
@@ -25,9 +26,9 @@ from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
 from libtask.messages import Kind, TaskSpec
 from libtask.origin import current_folder
-from libtask.parameters import build, check_all, plain, shown, values_of
+from libtask.parameters import build, check_all, plain, values_of
 from libtask.task import Size, Task
-from libtask.wording import one_line, suggestion
+from libtask.wording import one_line, shown, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -471,8 +472,17 @@ def class_of(task: Task | LateTask) -> type[Task]:
 
 def _cores(app_class: type[Task], options: Options) -> int:
     """Return the cores that a task needs, by its options or else by its class."""
-    cores = app_class.needs_cores if options.cores is None else options.cores
+    if options.cores is not None:
+        return options.cores
+    cores = app_class.needs_cores
+    _refuse_cores(app_class, cores)
     return ALL_CORES if cores == "all" else cores
+
+
+def _refuse_cores(app_class: type[Task], cores: object) -> None:
+    if cores != "all" and (not isinstance(cores, int) or cores < 0):
+        text = f"expected a whole number from 0, or 'all', got {shown(cores)}"
+        raise InputError(f"{app_class.__name__}: needs_cores: {text}")
 
 
 def _retries(app_class: type[Task], options: Options) -> int:
@@ -500,7 +510,20 @@ def size_of(task: Task) -> Size:
         ) from error
     if not isinstance(size, Size):
         raise InputError(f"{name}: size: expected a libtask.Size, got {shown(size)}")
+    for amount in ("work", "input_bytes", "state_bytes", "memory_bytes"):
+        value: object = getattr(size, amount)
+        if not _is_amount(value):
+            text = f"{name}: size: {amount}: expected a finite number from 0"
+            raise InputError(f"{text}, got {shown(value)}")
     return size
+
+
+def _is_amount(value: object) -> bool:
+    """Return whether a value is a finite number that is not negative, of any library."""
+    try:
+        return 0 <= float(value) < math.inf  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def total_of(task: Task) -> int | None:
@@ -513,16 +536,28 @@ def total_of(task: Task) -> int | None:
     given: Any = task.total()
     if given is None:
         return None
+    return _whole(task, given, 0, "total: expected a whole number from 0, or None,")
+
+
+def part_granule_of(task: Task) -> int:
+    """Return the iterations of a task that belong together in a part.
+
+    Raises:
+        InputError: `part_granule` returned something else.
+
+    """
+    given: Any = task.part_granule()
+    return _whole(task, given, 1, "part_granule: expected a whole number from 1,")
+
+
+def _whole(task: Task, given: Any, least: int, expected: str) -> int:
     try:
-        total = operator.index(given)  # msgspec does not encode NumPy's integers
+        found = operator.index(given)  # msgspec does not encode NumPy's integers
     except TypeError:
-        total = -1
-    if total < 0 or isinstance(given, bool):
-        raise InputError(
-            f"{type(task).__name__}: total: expected a whole number from 0, or None,"
-            f" got {shown(given)}"
-        )
-    return total
+        found = least - 1
+    if found < least or isinstance(given, bool):
+        raise InputError(f"{type(task).__name__}: {expected} got {shown(given)}")
+    return found
 
 
 def short_name(app: str) -> str:

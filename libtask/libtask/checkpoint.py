@@ -76,7 +76,12 @@ class Checkpoint:
             granule: sizes are multiples of this number of iterations (a tile, a block
                 of time steps), except for the last strip.
 
+        Raises:
+            ValueError: the granule is less than 1.
+
         """
+        if granule < 1:
+            raise ValueError(f"granule: expected a whole number from 1, got {granule}")
         while (end := self.end) is None or self._drawn < end:
             size = max(granule, self._sizer.size // granule * granule)
             stop = self._drawn + size

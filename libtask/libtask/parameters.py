@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from libtask.errors import InputError
-from libtask.wording import one_line, suggestion
+from libtask.wording import one_line, shown, suggestion, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -191,31 +191,6 @@ def plain(app_class: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def type_name(kind: Any) -> str:
-    """Name a declared type as a user would: `int`, `one of 'a', 'b'`, `int or none`."""
-    origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(kind))
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(type_name(part) for part in typing.get_args(kind))
-    if origin is typing.Annotated:
-        return type_name(typing.get_args(kind)[0])
-    if origin is not None:
-        parts = ", ".join(
-            "..." if part is ... else type_name(part) for part in typing.get_args(kind)
-        )
-        return f"{getattr(origin, '__name__', origin)}[{parts}]"
-    return _simple_name(kind)
-
-
-def _simple_name(kind: Any) -> str:
-    if kind in (None, types.NoneType):
-        return "none"
-    if isinstance(kind, type):
-        return "path" if issubclass(kind, Path) else kind.__name__
-    return str(kind).replace("typing.", "").lower()
-
-
 def _parameter(app_class: type[Any], field: dataclasses.Field[Any]) -> Parameter:
     missing = dataclasses.MISSING
     default = field.default
@@ -346,12 +321,6 @@ def _expected(kind: Any, error: Exception) -> str:
     if text.startswith("Expected ") and ", got " not in text:
         return text.replace("Expected", "expected")
     return f"expected {type_name(kind)}"
-
-
-def shown(value: Any) -> str:
-    """Return a value as messages show it, cut to 80 characters."""
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."  # noqa: PLR2004  one line on a screen
 
 
 def _from_plain(kind: Any, value: Any) -> Any:

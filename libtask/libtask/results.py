@@ -41,6 +41,8 @@ INLINE = 64 << 10
 LARGEST = MAX_FRAME - 8192
 MOST_VALUES = 20_000
 """Maximum bytes and values of a result in a message; a larger one becomes a file."""
+MOST_SHOWN = 1_000_000
+"""Maximum values of a result that is only shown."""
 ARRAY_VALUES = 1000
 """Maximum elements of a small array."""
 DEEPEST = 50
@@ -89,14 +91,18 @@ class ResultEncoder:
     """Encodes one result as plain values.
 
     Args:
-        file: path for large pickled values; a number is appended to its name.
+        file: path for large pickled values; a number is appended to its name. None: the
+            result is only shown; nothing is pickled, and values without a plain form
+            become texts.
 
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path | None) -> None:
         self._file = file
         self._files = 0
         self._room = INLINE
+        self._most = MOST_VALUES if file else MOST_SHOWN
+        self._largest = LARGEST if file else sys.maxsize
         self._values = 0
         self._warnings: list[str] = []
 
@@ -107,7 +113,7 @@ class ResultEncoder:
         else:
             value = self._plain(result, "result", 0)
         packed = msgspec.msgpack.encode(value)
-        if self._values > MOST_VALUES or len(packed) > LARGEST:
+        if self._values > self._most or len(packed) > self._largest:
             self._room = 0
             value = self._pickled(result, "result", "it is large")
             packed = msgspec.msgpack.encode(value)
@@ -117,11 +123,13 @@ class ResultEncoder:
         """Keep a value that comes back as it is: short plain ones, or pickled ones."""
         if type(value) in SIMPLE and _is_short(value):
             return value
-        return self._stored(type(value).__name__, pickled(value))
+        if self._file is None:
+            return {MARK: type(value).__name__, "text": _shown(value)}
+        return self._stored(self._file, type(value).__name__, pickled(value))
 
     def _plain(self, value: Any, key: str, depth: int) -> Any:
         self._values += 1
-        if self._values > MOST_VALUES or depth > DEEPEST:
+        if self._values > self._most or depth > DEEPEST:
             return None if depth <= DEEPEST else self._pickled(value, key, "deep")
         if value is None or isinstance(value, bool | float):
             return None if value is None else _exact(value)
@@ -147,8 +155,11 @@ class ResultEncoder:
     def _pickled(self, value: Any, key: str, why: str) -> dict[str, Any]:
         """Pickle a value and add a warning."""
         name = type(value).__name__
+        if self._file is None:
+            self._warnings.append(f"{key}: {why} ({name}): not kept"[:500])
+            return {MARK: name, "text": _shown(value)}
         try:
-            shown = self._stored(name, _pickle(value))
+            shown = self._stored(self._file, name, _pickle(value))
             where = f"in {shown['file']}" if "file" in shown else "with the task"
             warning = f"{key}: {why} ({name}): kept pickled {where}"
         except Exception as error:  # noqa: BLE001  users' objects may raise anything
@@ -159,12 +170,12 @@ class ResultEncoder:
         self._warnings.append(warning[:500])
         return shown
 
-    def _stored(self, name: str, content: Pickled) -> dict[str, Any]:
+    def _stored(self, base: Path, name: str, content: Pickled) -> dict[str, Any]:
         if content.size <= self._room:
             self._room -= content.size
             return {MARK: name, "data": content.stream}
         self._files += 1
-        path = self._file.with_name(f"{self._file.name}-{self._files}.pickle")
+        path = base.with_name(f"{base.name}-{self._files}.pickle")
         return {
             MARK: name,
             "file": str(path),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from libtask.arrays import installed, on_arrays
 from libtask.messages import Kind
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Implementation: TypeAlias = Callable[[Any, Any, "Checkpoint"], Iterator[None]]
 """(task, device, checkpoint) -> generator that yields after each strip."""
+
+KINDS = get_args(Kind)
 
 Written = TypeVar("Written", bound=Implementation)
 
@@ -109,9 +111,16 @@ class Task:
         that are attributes of the task.
 
         Raises:
-            ValueError: no kind, or several with one that has no array library.
+            ValueError: no kind, an unknown one, or several with one that has no array
+                library.
 
         """
+        for kind in kinds:
+            if kind not in KINDS:
+                names = ", ".join(map(repr, KINDS))
+                raise ValueError(
+                    f"{cls.__name__}.on: {kind!r}: expected one of {names}"
+                )
         several = len(kinds) > 1
         if not kinds or (several and "fpga" in kinds):
             raise ValueError("one kind of device, or cpu and gpu for device.xp")

@@ -159,6 +159,15 @@ def test_arrays_that_cannot_be_copied_are_refused(
         pass
 
 
+@pytest.mark.parametrize("way", ["resident", "results", "inputs", "scratch"])
+def test_what_is_no_array_is_refused(device: OpenCLDevice, way: str) -> None:
+    with (
+        pytest.raises(TypeError, match="expected a NumPy array, got a list"),
+        getattr(device, way)([1.0, 2.0]),
+    ):
+        pass
+
+
 def test_more_memory_than_the_device_has(device: OpenCLDevice, tmp_path: Path) -> None:
     sparse = np.memmap(tmp_path / "sparse", np.uint8, "w+", shape=(1 << 40,))
 
@@ -180,8 +189,19 @@ def test_an_invalid_call_is_the_programs_fault(device: OpenCLDevice) -> None:
         kernel(device.queue, (8,), (1 << 20,), buffer)
 
 
+def test_a_plain_number_as_an_argument_is_named(device: OpenCLDevice) -> None:
+    kernel: Any = device.program(DOUBLE, FACTOR=2).kernel("twice")
+
+    with (
+        pytest.raises(ProgramError, match="argument 1 of a kernel; pass a buffer, or"),
+        device.resident(np.ones(8, np.float32)),
+    ):
+        kernel(device.queue, (8,), None, 3)
+
+
 def test_a_missing_kernel_is_named(device: OpenCLDevice) -> None:
-    with pytest.raises(ProgramError, match="looking for kernel 'thrice'"):
+    text = "no kernel 'thrice' in the program; there are: twice"
+    with pytest.raises(ProgramError, match=text):
         device.program(DOUBLE, FACTOR=2).kernel("thrice")
 
 

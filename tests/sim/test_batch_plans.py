@@ -118,6 +118,19 @@ COMPLAINTS: list[tuple[dict[str, Any], str]] = [
         {"responders": [{"id": "f1", "ingress": 0}, {"id": "f2"}]},
         "responders[0].ingress: expected a number > 0.0, got 0",
     ),
+    (
+        {
+            "promised": [
+                {"responder": "f2", "requester": "q1", "finish": 1, "rate": 600}
+            ]
+            * 2
+        },
+        'promised: rates that add up to 1200 at "q1", whose link carries 1000',
+    ),
+    (
+        {"promised": [{"responder": "f1", "finish": 1, "rate": 6000}]},
+        'promised: rates that add up to 6000 at "f1", whose link carries 5000',
+    ),
     ({"jobs": [{"id": "a"}, {"size": 1}]}, "jobs[1].id: is missing"),
     ({"jobs": [{"id": "a"}, {"id": "a"}]}, 'jobs[1].id: "a" is there already'),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,22 @@ from hetpapers.loesch_2016.scenarios import make_scenario
 from hetpapers.loesch_2016.task_sets import Case
 from hetsched.estimates.series import PRIOR_SPREAD
 from hetsched.policies import make_policy
+from hetsched.policy import Place, Wake
 from hetsched.scheduler import Scheduler
+from hetsched.tasks import State
 from hetsim.simulate import simulate
 from hetsim.simulation import Simulation
 from hetsim.workload import expected_seconds, resources_of
 from scenario_builders import a_node, a_scenario, a_type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hetsched.actions import Action
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
+    from hetsched.policy import Decision
+    from hetsched.system import System
     from hetsim.result import Result
     from hetsim.scenario import Scenario
 
@@ -141,3 +148,41 @@ def test_every_strip_runs_once_and_no_resource_does_too_much(
             if s.resource == name
         )
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+@dataclass(frozen=True)
+class Restless:
+    """Ask to be woken again, always; `places`: let tasks run, too."""
+
+    places: bool
+    pause: int = 0
+
+    def react(
+        self, _event: Event, system: System, now: Nanoseconds
+    ) -> Iterator[Decision]:
+        for task in list(system.unplaced) if self.places else ():
+            yield Place(task.id, "cpu")
+        yield Wake(now + self.pause)
+
+
+@pytest.mark.parametrize(("places", "finished"), [(True, 2), (False, 0)])
+@pytest.mark.parametrize("pause", [0, 50_000_000])
+def test_a_policy_that_always_wants_to_be_woken_has_an_end(
+    pause: int, *, places: bool, finished: int
+) -> None:
+    # the second one arrives long after the end of the first
+    scenario = a_scenario(
+        a_node("cpu"),
+        [a_type("t", cpu=2.0)],
+        [
+            {"id": "a", "type": "t", "arrival": 0.0},
+            {"id": "b", "type": "t", "arrival": 20.0},
+        ],
+    )
+    policy = Restless(places, pause)
+    simulation = Simulation(scenario, policy, expected_seconds(scenario))
+
+    simulation.run()
+
+    ended = [job.id for job in simulation.jobs if job.outcome is State.COMPLETED]
+    assert len(ended) == finished

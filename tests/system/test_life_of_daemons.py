@@ -72,6 +72,32 @@ def test_start_status_and_stop(folder: Path) -> None:
     assert hetctl("daemon", "status") == (3, None)
 
 
+def test_a_mistake_in_the_configuration_does_not_stop_a_daemon(folder: Path) -> None:
+    config = folder / "hetd.toml"
+    config.write_text(SETTINGS + RESOURCES)
+
+    def hetctl(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [*HETCTL, "daemon", *words, "--socket", str(folder / "s")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    hetctl("start", "--config", str(config))
+    before = hetctl("status").stdout
+    try:
+        config.write_text("polcy = 'affinity'\n" + SETTINGS + RESOURCES)
+        refused = hetctl("restart")
+        after = hetctl("status").stdout
+        config.write_text(SETTINGS + RESOURCES)
+        restarted = hetctl("restart")
+    finally:
+        hetctl("stop")
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    complaint = "unknown key 'polcy'; did you mean 'policy'?"
+    assert refused.stderr == f"hetctl: {config}: {complaint}\n"
+    assert after.splitlines()[:2] == before.splitlines()[:2]
+    assert restarted.returncode == 0, restarted.stderr
+
+
 def test_submit_starts_a_daemon_where_that_is_asked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

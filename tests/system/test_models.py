@@ -183,6 +183,21 @@ def test_forgetting_is_selective(models: Terminal) -> None:
     models("show", "blur", status=NOT_FOUND)
 
 
+def test_an_application_of_a_file_is_named_as_when_it_was_submitted(
+    models: Terminal, tmp_path: Path
+) -> None:
+    file = tmp_path / "models.jsonl"
+    models("export", "heat", "-o", str(file))
+    file.write_text(file.read_text().replace('"heat/', '"own:Heat/'))
+    models("import", str(file))
+
+    shown = models("show", "folder/own.py:Heat").stdout
+    models("forget", "folder/own.py:Heat")
+
+    assert "own:Heat/256" in shown
+    assert all(not each.type.startswith("own:") for each in models.known())
+
+
 def test_models_survive_a_crash(private_daemon: Callable[..., PrivateDaemon]) -> None:
     daemon = private_daemon()
     models = Terminal(daemon)

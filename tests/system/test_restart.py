@@ -346,6 +346,22 @@ def test_a_bad_configuration_is_refused_in_one_line(
     assert ended.returncode == 2
     assert complaint in ended.stderr
     assert ended.stderr.count("\n") == 1
+    checked = _start_in_vain([*command, "--config", str(path), "--check"])
+    assert (checked.returncode, checked.stderr) == (2, ended.stderr)
+    assert not (tmp_path / "hetd.db").exists()
+
+
+def test_a_good_configuration_is_checked_without_a_start(tmp_path: Path) -> None:
+    path = tmp_path / "hetd.toml"
+    path.write_text("policy = 'migration'")
+    command = [sys.executable, "-m", "hetd", "--socket", str(tmp_path / "s")]
+
+    checked = _start_in_vain(
+        [*command, "--state", str(tmp_path), "--config", str(path), "--check"]
+    )
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def _start_in_vain(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import numpy as np
 from msgspec import Meta, Struct
 
+from hetsched.planning.batch.executor import TOLERANCE, peak_rate
 from hetsched.planning.batch.problem import ANYWHERE, Links, Problem, Promise
 from hetsim.data_sources import ELSEWHERE, settled
 from hetsim.documents import convert, decode_json, read_document
@@ -215,11 +216,40 @@ def _links(batch: Batch, responders: _Names, requesters: _Names) -> Links:
         )
         for index, each in enumerate(batch.promised)
     )
-    return Links(
-        _floats(_rate(each.ingress) for each in batch.responders),
-        _floats(_rate(each.egress) for each in batch.requesters),
-        promised,
+    ingress = [_rate(each.ingress) for each in batch.responders]
+    egress = [_rate(each.egress) for each in batch.requesters]
+    _check_promised(
+        batch.responders, ingress, [each.responder for each in promised], promised
     )
+    _check_promised(
+        batch.requesters, egress, [each.requester for each in promised], promised
+    )
+    return Links(_floats(ingress), _floats(egress), promised)
+
+
+def _check_promised(
+    hosts: Sequence[ResponderModel | RequesterModel],
+    limits: Sequence[float],
+    numbers: Sequence[int],
+    promised: Sequence[Promise],
+) -> None:
+    """Refuse promises that exceed what a host's link carries: no plan could keep them.
+
+    Args:
+        hosts: the responders or the requesters, and their `limits`.
+        numbers: the one of them that each promise uses.
+
+    """
+    used: dict[int, list[tuple[float, float, float]]] = {}
+    for number, each in zip(numbers, promised, strict=True):
+        used.setdefault(number, []).append((each.start, each.finish, each.rate))
+    used.pop(ANYWHERE, None)
+    for number, pieces in used.items():
+        peak = peak_rate(np.array(pieces))
+        if peak > limits[number] * (1 + TOLERANCE):
+            name = hosts[number].id
+            text = f'rates that add up to {peak:g} at "{name}", whose link carries'
+            raise InputError(f"promised: {text} {limits[number]:g}")
 
 
 def _settled(batch: Batch, problem: Problem, responders: _Names) -> Problem:

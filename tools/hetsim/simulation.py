@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from hetsim.workload import Job, Run
 
 QUIET = 10_000
-"""Changes of the background, and readings of counters, while tasks wait and none runs. After
-these the simulation ends: the policy does not want to run what waits."""
+"""Changes of the background, readings of counters, and timers of the policy with nothing else to
+come, while tasks wait and none runs. After these the simulation ends: the policy does not want
+to run what waits."""
 
 LIMITS = Limits(stage=0, train=16)
 """Nothing is staged: inputs load in no time, so a staged task would start no sooner. Trains
@@ -312,8 +313,13 @@ class Simulation:
         self._timer = self.agenda.add(max(action.at, now), Order.TIMER, self)
 
     def happen(self, now: Nanoseconds, ticket: Ticket) -> Event | None:
-        """Let the timer fire, unless another one replaced it."""
-        return e.TimerFired() if ticket == self._timer else None
+        """Let the timer fire, unless another one replaced it, or it is all that is left.
+
+        A policy may ask to be woken again and again, also when every task has ended.
+        """
+        if ticket != self._timer or (self.agenda.is_over and not self.goes_on()):
+            return None
+        return e.TimerFired()
 
 
 class StripsAsked:

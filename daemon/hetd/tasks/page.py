@@ -282,13 +282,14 @@ class _Remains(msgspec.Struct):
     owner: int
     spec: TaskSpec
     submitted: float
+    finished: Any = None
 
 
 _decode_remains = msgspec.msgpack.Decoder(_Remains).decode
 
 
 def recover(encoded: bytes) -> TaskPage:
-    """Decode the page of an unfinished task; one with an invalid field is that of a failed task.
+    """Decode a page; one with an invalid field is that of a failed task.
 
     Raises:
         msgspec.MsgspecError: it does not say which task it is of.
@@ -300,6 +301,8 @@ def recover(encoded: bytes) -> TaskPage:
         known = _decode_remains(encoded)
         page = TaskPage(known.id, known.owner, known.spec, known.submitted)
         page.runtime.state = State.FAILED
+        if isinstance(known.finished, float):
+            page.finished = known.finished
         page.reason = f"what is stored of it is invalid: {error}"
         return page
 

@@ -184,6 +184,8 @@ def _why_not_ready(system: System, task: TaskRecord) -> str:
         if not task.retried:
             return f"begins in {seconds:.0f} s, as its owner asked"
         return f"retries in {seconds:.0f} s, for time {task.retried} of {submitted.retries}"
+    if task.awaits_parts:
+        return f"waits for its parts: {_some(sorted(task.parts_left))}"
     anyhow = submitted.after_any or submitted.after_notok
     end = "end" if anyhow else "complete"
     return f"waits for {_some(sorted(task.unmet))} to {end}"

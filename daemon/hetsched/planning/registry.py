@@ -1,23 +1,22 @@
 """Makes what users name, with its parameters, from a table: policies and batch planners.
 
-Both are frozen dataclasses whose fields are their parameters.
+Both are frozen dataclasses. The fields that `__init__` takes are their parameters.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
 from libtask.errors import InputError, NotFoundError
-from libtask.wording import suggestion
+from libtask.wording import one_line, shown, suggestion, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from dataclasses import Field
 
 T = TypeVar("T")
 
@@ -51,12 +50,18 @@ def make_named(
                 f"{what} {name} has no parameter {parameter!r}"
                 f"{suggestion(parameter, known)}; it has: {', '.join(known) or 'none'}"
             )
+    values = {
+        parameter: _converted(f"{what} {name}: {parameter}", kind, parameter, value)
+        for parameter, value in parameters.items()
+    }
     try:
-        structure = structure_of(kind)  # type: ignore[arg-type]  # classes do have hashes
-        values = msgspec.convert(parameters, structure, strict=False)
-        made = kind(**msgspec.structs.asdict(values))
-    except (ValueError, TypeError) as error:  # those that `__post_init__` raises, too
-        raise InputError(f"{what} {name}: {error}") from error
+        made = kind(**values)
+    except Exception as error:  # those that `__post_init__` raises, too
+        kind_of = (
+            "" if isinstance(error, TypeError | ValueError) else type(error).__name__
+        )
+        text = f"{kind_of}: {one_line(error)}" if kind_of else one_line(error)
+        raise InputError(f"{what} {name}: {text}") from error
     for parameter in known:
         _demand_sense(
             f"{what} {name}: {parameter}", parameter, getattr(made, parameter)
@@ -64,25 +69,19 @@ def make_named(
     return made
 
 
+def _converted(place: str, kind: type, parameter: str, value: object) -> object:
+    """Return a parameter's value as the type that the data class declares."""
+    declared = _types_of(kind)[parameter]
+    try:
+        return msgspec.convert(value, declared, strict=False)
+    except ValueError as error:
+        expected = type_name(declared)
+        raise InputError(f"{place}: expected {expected}, got {shown(value)}") from error
+
+
 @cache
-def structure_of(kind: type) -> type[msgspec.Struct]:
-    """Return a structure with the fields of a data class, into which parameters are read.
-
-    msgspec makes data classes without a call of their `__init__`, which objects of
-    compiled classes need.
-    """
-    hints = get_type_hints(kind)
-    return msgspec.defstruct(
-        kind.__name__,
-        [(field.name, hints[field.name], _default_of(field)) for field in fields(kind)],
-    )
-
-
-def _default_of(field: Field[Any]) -> Any:
-    """Return the default of a field, as msgspec wants it; each parameter has one."""
-    if field.default_factory is not MISSING:
-        return msgspec.field(default_factory=field.default_factory)
-    return msgspec.NODEFAULT if field.default is MISSING else field.default
+def _types_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _demand_sense(place: str, parameter: str, value: object) -> None:
@@ -96,5 +95,5 @@ def _demand_sense(place: str, parameter: str, value: object) -> None:
 
 
 def parameter_names(kind: type) -> list[str]:
-    """List the parameters of what a table holds."""
-    return [field.name for field in fields(kind)]
+    """List the parameters of what a table holds; its other fields are its state."""
+    return [field.name for field in fields(kind) if field.init]

@@ -8,7 +8,7 @@ add theirs by entry points (`plugins`).
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hetsched.planning.registry import make_named, parameter_names
 from hetsched.policies.banerjee import (
@@ -32,9 +32,11 @@ from hetsched.policies.mokhtari import (
 )
 from hetsched.policies.plugins import GROUP, PlugIns, load
 from hetsched.policies.zhao import BATCH_POLICIES
-from hetsched.policy import ReadsFiles
-from libtask.errors import InputError
+from hetsched.policy import ReadsFiles, objective_of
+from hetsched.system import Objective
+from libtask.errors import HetError, InputError
 from libtask.weights import read_weights
+from libtask.wording import one_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +63,8 @@ POLICIES: dict[str, type[Policy]] = {
     "paragon": Paragon,
     **BATCH_POLICIES,
 }
+
+OBJECTIVES = get_args(Objective)
 
 PACKAGE = "hetd"
 """The package that brings the policies in `POLICIES`."""
@@ -105,14 +109,34 @@ def make_policy(
             is of the wrong type, or a file is not what the policy needs.
 
     """
-    if name in POLICIES:
-        made = make_named("policy", POLICIES, name, parameters)
-        if isinstance(made, ReadsFiles):
-            made.read_files(read)
-        return made
-    if name in plug_ins().faults and name not in plug_ins().policies:
+    table = POLICIES if name in POLICIES else all_policies()
+    if name not in table and name in plug_ins().faults:
         raise InputError(plug_ins().faults[name])
-    return make_named("policy", all_policies(), name, parameters)
+    made = make_named("policy", table, name, parameters)
+    _refuse_objective(name, made)
+    if isinstance(made, ReadsFiles):
+        _hand_files(name, made, read)
+    return made
+
+
+def _refuse_objective(name: str, policy: Policy) -> None:
+    objective = objective_of(policy)
+    if objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise InputError(
+            f"policy {name}: objective: expected one of {known}, got {shown(objective)}"
+        )
+
+
+def _hand_files(name: str, policy: ReadsFiles, read: Callable[[str], bytes]) -> None:
+    """Let a policy read its files; whatever that of another package raises is one line."""
+    try:
+        policy.read_files(read)
+    except HetError:
+        raise
+    except Exception as error:
+        text = f"read_files: {type(error).__name__}: {one_line(error)}"
+        raise InputError(f"policy {name}: {text}") from error
 
 
 def parameters_of(policy: Policy) -> dict[str, Any]:

@@ -8,6 +8,8 @@ that loads it.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -104,12 +106,25 @@ def _class_fault(kind: Any, name: str) -> str:
         return "is not a dataclass"
     if not settings.frozen:
         return "is not frozen"
-    if not callable(getattr(kind, "react", None)):
-        return "has no method react"
+    fault = _react_fault(getattr(kind, "react", None))
+    if fault:
+        return fault
     try:
         _make_twice(kind, name)
     except Exception as error:  # noqa: BLE001  its code is not ours
         return f"cannot be made with its defaults: {one_line(error)}"
+    return ""
+
+
+def _react_fault(react: object) -> str:
+    if not callable(react):
+        return "has no method react"
+    # compiled code may not tell its parameters
+    with contextlib.suppress(ValueError):
+        try:
+            inspect.signature(react).bind("policy", "event", "system", "now")
+        except TypeError:
+            return "has a react that does not take (self, event, system, now)"
     return ""
 
 

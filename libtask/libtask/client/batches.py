@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from libtask.apps import LateTask, drafted, resolve
 from libtask.errors import InputError
 from libtask.inputs import taken_out
-from libtask.parameters import parameters, shown
+from libtask.parameters import parameters
 from libtask.task import Task
+from libtask.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -22,12 +22,11 @@ from libtask.attachments import FOLDER, Attachments, not_stored
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
-from libtask.parameters import shown
 from libtask.pickles import pickled, write_pickled
 from libtask.results import MARK, Exact, restored
 from libtask.task import Size, Task
 from libtask.tracebacks import formatted
-from libtask.wording import one_line
+from libtask.wording import one_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -51,8 +51,8 @@ from libtask.messages import (
     TypeLoad,
     renumbered,
 )
-from libtask.parameters import shown
 from libtask.task import Task
+from libtask.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

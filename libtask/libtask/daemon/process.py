@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from libtask.daemon.handshake import handshake
-from libtask.errors import DaemonUnreachableError
+from libtask.errors import DaemonUnreachableError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +101,26 @@ class DaemonProcess:
         policy = ["--policy", self._policy] if self._policy else []
         hetd = [sys.executable, "-P", "-m", "hetd", *self.files.words()]
         return [*self._wrapper, *hetd, *policy]
+
+    def check(self) -> None:
+        """Check that a daemon would start with this configuration and policy.
+
+        Raises:
+            InputError: it would not; the text has the reason.
+
+        """
+        checked = subprocess.run(  # noqa: S603  our own interpreter and module
+            [*self.command(), "--check"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd="/",
+            check=False,
+        )
+        if checked.returncode:
+            last = checked.stderr.strip().rpartition("\n")[2]
+            raise InputError(last.removeprefix("hetd: "))
 
     def start(self, patience: float = START_S) -> None:
         """Start the daemon and wait until it answers.

@@ -6,6 +6,7 @@ It uses the code, not pyopencl's exception class: a lost device appears as
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ PROGRAM_FAULTS = frozenset({-3, -11, -15, -17, *range(-72, -29)}) - LOST - OUT_O
 """BUILD_PROGRAM_FAILURE and similar, and every other INVALID_… (arguments, kernels, work
 sizes): the same call fails again here; the code for another kind may work."""
 
+ARGUMENT = re.compile(r"when processing arg#(\d+)")
+"""pyopencl's words for an argument of a kernel that has the wrong type."""
+
 
 @contextmanager
 def opencl_errors(device: str, doing: str) -> Iterator[None]:
@@ -52,6 +56,12 @@ def read_fault(error: pyopencl.Error, device: str, doing: str) -> DeviceError:
     """Return libtask's error for one of pyopencl's, in one line."""
     code = _code(error)
     where = f"{device}: {_name(code, error)} while {doing}"
+    argument = ARGUMENT.search(str(error))
+    if argument and code in PROGRAM_FAULTS:
+        return ProgramError(
+            f"{where}: argument {argument[1]} of a kernel; pass a buffer, or a NumPy scalar"
+            " of the type that the kernel declares, such as numpy.int32(n)"
+        )
     if code in PROGRAM_FAULTS:
         return ProgramError(f"{where}; the program does not fit this device")
     if code in OUT_OF_MEMORY:

@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
 import pyopencl
 
 from libtask.devices.faults import opencl_errors
@@ -118,6 +119,7 @@ class OpenCLDevice:
 
         Those that equal a part of a file stay on the device afterwards.
         """
+        self._check(arrays)
         parts = [self._part_of(array) for array in arrays]
         known = [None if part is None else self.residents.take(part) for part in parts]
         with self._held(arrays, pyopencl.mem_flags.READ_ONLY, known) as held:
@@ -139,6 +141,7 @@ class OpenCLDevice:
     @contextmanager
     def scratch(self, *arrays: NDArray[Any]) -> Iterator[Buffers]:
         """Hold memory of the size of `arrays` on the device, without any copy."""
+        self._check(arrays)
         with self._held(arrays) as held:
             yield tuple(held)
 
@@ -224,6 +227,7 @@ class OpenCLDevice:
         self, arrays: Arrays, *, copy_in: bool, final: bool = False
     ) -> Iterator[Buffers]:
         """Hold arrays that the block changes; `final`: they are results afterwards."""
+        self._check(arrays)
         for array in arrays:
             if not array.flags.writeable:
                 text = "a resident array is read-only; copy it, or use `inputs`"
@@ -264,7 +268,6 @@ class OpenCLDevice:
         try:
             there = list(known) or [None] * len(arrays)
             for place, array in enumerate(arrays):
-                self._check(array)
                 if there[place] is None:
                     buffers.append(self._allocated(flags, array.nbytes))
                     there[place] = buffers[-1]
@@ -330,14 +333,26 @@ class OpenCLDevice:
     def _memory_bytes(self) -> int:
         return self.spec.memory_bytes or int(self.context.devices[0].global_mem_size)
 
-    def _check(self, array: NDArray[Any]) -> None:
-        if array.nbytes == 0:
-            raise InputError(
-                f"{self.spec.name}: an array of shape {array.shape} is empty"
-            )
-        if not array.flags.c_contiguous:
-            text = "is not C-contiguous; use numpy.ascontiguousarray"
-            raise InputError(f"{self.spec.name}: array of shape {array.shape} {text}")
+    def _check(self, arrays: tuple[Any, ...]) -> None:
+        """Refuse what cannot be copied.
+
+        Raises:
+            TypeError: it is not a NumPy array.
+            InputError: it is empty, or its elements are not one after the other.
+
+        """
+        for array in arrays:
+            if not isinstance(array, np.ndarray):
+                kind = type(array).__name__
+                raise TypeError(
+                    f"{self.spec.name}: expected a NumPy array, got a {kind}"
+                )
+            shape = f"{self.spec.name}: array of shape {array.shape}"
+            if array.nbytes == 0:
+                raise InputError(f"{shape} is empty")
+            if not array.flags.c_contiguous:
+                text = "is not C-contiguous; use numpy.ascontiguousarray"
+                raise InputError(f"{shape} {text}")
 
     def _settle(self) -> None:
         """Wait for enqueued work, as memory in use is not freed; a lost device may fail."""

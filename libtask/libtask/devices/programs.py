@@ -68,6 +68,11 @@ class Program:
         kernel = self._kernels.get(name)
         if kernel is None:
             with opencl_errors(self._resource, f"looking for kernel {name!r}"):
+                names = self.built.kernel_names.split(";")
+                if name not in names:
+                    there = ", ".join(names)
+                    text = f"{self._resource}: no kernel {name!r} in the program; there are:"
+                    raise ProgramError(f"{text} {there}")
                 kernel = pyopencl.Kernel(self.built, name)
             self._kernels[name] = kernel
         return kernel

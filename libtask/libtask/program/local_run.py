@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from libtask.apps import Options, describe, total_of
 from libtask.checkpoint import StripSizer
 from libtask.devices import open_device
-from libtask.errors import HetError, TaskFailedError
+from libtask.errors import HetError, InputError, TaskFailedError
 from libtask.messages import CheckpointRecord
 from libtask.program.local_devices import choose
+from libtask.results import ResultEncoder
 from libtask.worker.execution import Execution, RunCheckpoint
-from libtask.worker.segment_output import one_line
+from libtask.worker.segment_output import one_line, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +40,12 @@ def run_alone(task: Task, name: str | None) -> Any:
     spec = choose(task, name)
     try:
         return _execute(task, spec)
-    except HetError:
+    except InputError:
         raise
     except Exception as error:
+        sys.stderr.write(trace_of(error))
+        if isinstance(error, HetError):
+            raise
         raise TaskFailedError(f"{type(task).__name__}: {one_line(error)}") from error
 
 
@@ -53,7 +57,10 @@ def _execute(task: Task, spec: DeviceSpec) -> Any:
     with contextlib.closing(device), _progress(task, spec, checkpoint) as watch:
         implementation = task.implementations[spec.kind]
         Execution(implementation, task, device, checkpoint, watch).run()
-    return task.save(checkpoint)
+    encoded = ResultEncoder(None).keep(task.save(checkpoint))
+    for warning in encoded.warnings:
+        sys.stderr.write(f"libtask: {warning}\n")
+    return encoded.value
 
 
 @contextlib.contextmanager

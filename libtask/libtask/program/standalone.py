@@ -17,9 +17,12 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from libtask.apps import Options, describe, name_of
 from libtask.errors import DaemonUnreachableError, HetError, InputError, TaskFailedError
-from libtask.parameters import build, parameters, type_name
+from libtask.parameters import build, parameters
+from libtask.wording import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +51,14 @@ def main(app_class: type[Task], arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.stderr.write(f"{_program()}: interrupted\n")
         raise SystemExit(INTERRUPTED) from None
-    sys.stdout.write(json.dumps(result, default=str) + "\n")
+    sys.stdout.write(_as_json(result) + "\n")
+
+
+def _as_json(result: Any) -> str:
+    """Show a result as `hetctl result` does: pickled values by type and size, no NaN."""
+    from libtask.results import told
+
+    return json.dumps(json.loads(msgspec.json.encode(told(result))))
 
 
 def _program() -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from libtask.errors import TaskFailedError
 from libtask.parameters import file_parameters
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def pack(task: Task) -> Packed:
     """Pack the state of a task, with references to its arrays.
 
     Raises:
-        Exception: an attribute cannot be pickled (an open file, a lock).
+        TaskFailedError: an attribute cannot be pickled (an open file, a lock), or
+            `state_names` has one that the task lacks.
 
     """
     attributes = vars(task)
@@ -54,8 +56,17 @@ def pack(task: Task) -> Packed:
     pickler = _Pickler(values, packed)
     pickler.dump(len(names))
     for name in names:
+        if name not in attributes:
+            text = f"{type(task).__name__} has no attribute {name!r}, which is in state_names"
+            raise TaskFailedError(text)
         pickler.attribute = name
-        pickler.dump((name, attributes[name]))
+        try:
+            pickler.dump((name, attributes[name]))
+        except Exception as error:
+            raise TaskFailedError(
+                f"attribute {name!r} cannot be saved, {type(error).__name__}: {error};"
+                " leave it out of state_names, and create it in load()"
+            ) from error
     packed.values = values.getvalue()
     return packed
 

@@ -20,20 +20,28 @@ from libtask.errors import DaemonUnreachableError, InputError
 from libtask.messages import (
     Abort,
     Aborted,
+    Progress,
     Recall,
     Registered,
     Reports,
+    Resumed,
     Run,
+    SnapshotTaken,
+    Yielded,
     decode_from_daemon,
     decode_to_daemon,
     encode,
 )
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from libtask.messages import Finished, FromDaemon, Message
+
+WITH_CHECKPOINT = (Progress, Yielded, SnapshotTaken, Resumed)
+"""Messages whose only values of the application are those of `checkpoint.extra`."""
 
 LINGER_MS = 1000
 """Time for the last message to be sent when its sender exits."""
@@ -188,9 +196,14 @@ class Link:
         try:
             frame = encode(message)
             decode_to_daemon(frame)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            text = " ".join(str(error).split())
-            raise InputError(f"not a small plain value (as in JSON): {text}") from error
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+            InputError,
+        ) as error:
+            raise InputError(_refusal(message, error)) from error
         self._flush()
         self._put(frame)
 
@@ -326,3 +339,14 @@ def _dealer(context: zmq.Context[Any]) -> zmq.Socket[bytes]:
     dealer.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     return dealer
+
+
+def _refusal(message: Message, error: Exception) -> str:
+    """Say in one line which values of an application cannot be sent."""
+    text = one_line(error)
+    if isinstance(message, WITH_CHECKPOINT):
+        return (
+            "checkpoint.extra: expected a few small plain values, as in JSON; keep others in"
+            f" attributes of the task: {text}"
+        )
+    return f"not a small plain value (as in JSON): {text}"

@@ -67,9 +67,7 @@ class SegmentOutput:
         self, task: int, epoch: int, error: BaseException, measures: Measures
     ) -> Failed:
         """Return the report of a failed segment."""
-        # what libtask found wrong by itself, its text says
-        told = isinstance(error, HetError) and not is_of_app(error)
-        trace = "" if told else trace_of(error)
+        trace = trace_of(error)
         if self.path:  # the program shows it on its terminal itself
             self._print(trace)
         log, log_start, log_end = self._segment()
@@ -133,7 +131,12 @@ def _text(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the last lines of the traceback, at most `TRACE_BYTES` of them."""
+    """Return the last lines of the traceback, at most `TRACE_BYTES` of them.
+
+    It is empty if libtask itself found what is wrong: then the error's text says it.
+    """
+    if isinstance(error, HetError) and not is_of_app(error):
+        return ""
     encoded = formatted(error).encode(errors="replace")
     if len(encoded) <= TRACE_BYTES:
         return encoded.decode()

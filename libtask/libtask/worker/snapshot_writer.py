@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.apps import machine_memory
-from libtask.errors import TaskFailedError
+from libtask.errors import HetError, TaskFailedError
 from libtask.faultpoints import reach
 from libtask.messages import (
     CheckpointRecord,
@@ -291,7 +291,7 @@ def _remaining_s(measures: Measures, checkpoint: RunCheckpoint) -> float | None:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())[:500]
-    if isinstance(error, SnapshotError):
+    if isinstance(error, HetError | SnapshotError) and text:
         return text
     return f"{type(error).__name__}: {text}"
 

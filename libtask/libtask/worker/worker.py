@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from libtask.apps import part_granule_of
 from libtask.checkpoint import StripSizer
 from libtask.commands.context import CommandContext
 from libtask.devices.null import NullDevice
@@ -368,7 +369,7 @@ class Worker:
             loaded.epoch,
             self._output,
             self._snapshot_writer.current,
-            loaded.app.part_granule() if loaded.spec.parallel else 1,
+            part_granule_of(loaded.app) if loaded.spec.parallel else 1,
             self._devices.give_way,
         )
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)

@@ -164,6 +164,13 @@ def test_the_last_output_is_shown(daemon: FakeDaemon, tmp_path: Path) -> None:
     assert document("show", "7")["last_output"]["lines"] == ["\x1b[2J no driver"]
 
 
+def test_a_worker_that_printed_nothing_has_no_last_output(daemon: FakeDaemon) -> None:
+    last = LastOutput(1, 1, "killed by signal 9 (SIGKILL)", "in its first strip", [])
+    daemon.tasks = {7: a_task(7, state="completed", last_output=last)}
+
+    assert "last output" not in text("show", "7")
+
+
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_gantt(daemon: FakeDaemon, tmp_path: Path, suffix: str, magic: bytes) -> None:
     daemon.tasks = {7: a_moved_task(), 8: a_task(8)}

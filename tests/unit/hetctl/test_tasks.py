@@ -17,7 +17,7 @@ from hetctl.output import iso
 from libtask.messages import Amend, Control, Done, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.recorded_tasks import a_moved_task
-from unit.hetctl.typed_commands import document, text
+from unit.hetctl.typed_commands import complaint, document, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,6 +145,14 @@ def test_a_move_says_what_becomes_of_each_task(daemon: FakeDaemon) -> None:
         "task 3 is held; it goes to gpu0 when it is released",
         "task 4 moves to gpu0",
     ]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release", "migrate", "set"])
+def test_a_name_without_unfinished_tasks_is_told(daemon: FakeDaemon, verb: str) -> None:
+    daemon.tasks[1] = a_task(1, state="completed", name="study")
+    rest = {"migrate": ["--to", "gpu0"], "set": ["priority=1"]}.get(verb, [])
+
+    assert complaint(verb, "@study", *rest, status=0) == "no tasks\n"
 
 
 def test_changes_are_printed_as_they_were_typed(daemon: FakeDaemon) -> None:

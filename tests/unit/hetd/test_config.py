@@ -77,7 +77,14 @@ CPU = '[[resource]]\nname = "cpu"\nkind = "cpu"\n'
         ("polcy = 'x'", "unknown key 'polcy'; did you mean 'policy'?"),
         ("on_stop = 'kill'", "Invalid enum value 'kill' - at `$.on_stop`"),
         ("[limits]\ntask = 1", "unknown key 'task' - at `$.limits`; did you mean"),
-        ("[limits]\ntasks = 'few'", "$.limits.tasks"),
+        (
+            "[limits]\ntasks = 'few'",
+            "limits.tasks: expected a whole number from 0, or 'unlimited', got 'few'",
+        ),
+        (
+            "[limits.user.ann]\nrunning = 'few'",
+            "running: expected a whole number from 0, or 'unlimited', got 'few'",
+        ),
         ("[limits]\nrunning = -1", "limits.running: expected at least 0, got -1"),
         ("[limits]\nshare = 0", "limits.share: expected a number above 0"),
         ("[limits.user.ann]\ntasks = -1", "limits.user.ann.tasks: expected at least 0"),

@@ -13,6 +13,7 @@ from hetd.tasks.page import TaskPage, decode, encode
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.tasks import Cancel, Hold, State, TaskRecord, TaskRuntime
+from libtask import messages as m
 from unit.daemon_shell import USER, Shell, a_spec
 
 if TYPE_CHECKING:
@@ -150,6 +151,35 @@ def test_an_invalid_record_costs_its_task_alone(tmp_path: Path) -> None:
     assert third.state(second) == "failed"
     assert list(third.journal.live) == [first, last]
     third.close()
+
+
+def test_an_invalid_page_of_an_ended_task_does_not_end_listings(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    first, second, last = shell.submit(*[a_spec(hold=True)] * 3)
+    shell.commit()
+    shell.ask(m.Control(1, "cancel", [second]))
+    shell.commit()
+    page = msgspec.msgpack.decode(shell.store.task(second) or b"")
+    page["segments"] = [{"resource": "cpu", "start": 1.0, "rule": 5}]
+    stored = msgspec.msgpack.encode(page)
+    batch = Batch(tasks=[(second, int(page["finished"]), stored, USER)])
+    shell.store.submit(batch)
+    shell.store.flush()
+    shell.close()
+
+    again = Shell(tmp_path)
+    again.runtime.restore()
+    again.commit()
+
+    listed = {each.id: each for each in again.ask(m.ListTasks(2)).tasks}
+    assert sorted(listed) == [first, second, last]
+    assert listed[second].state == "failed"
+    assert listed[second].finished == page["finished"]
+    assert "what is stored of it is invalid" in (listed[second].reason or "")
+    again.ask(m.DeleteTasks(3, [second]))
+    again.commit()
+    assert again.journal.find(second) is None
+    again.close()
 
 
 # ---------------------------------------------------------------- pages of schema 6

@@ -11,7 +11,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
-from hetsched.policy import Wake
+from hetsched.policy import SOONEST_WAKE, Wake
 from hetsched.system import SECOND
 from hetsched.tasks import State
 
@@ -69,10 +69,16 @@ class WakesInThePast:
         yield Wake(now - 5)
 
 
-def test_a_wake_in_the_past_is_due_at_once() -> None:
+@pytest.mark.parametrize(
+    ("module", "soonest"), [("hetsched.policies.some", 1), ("some", SOONEST_WAKE)]
+)
+def test_a_wake_in_the_past_is_due_at_once(
+    monkeypatch: pytest.MonkeyPatch, module: str, soonest: int
+) -> None:
+    monkeypatch.setattr(WakesInThePast, "__module__", module)
     node = Harness([a_resource("cpu")], {"any": {"cpu": 1.0}})
     node.change_policy(WakesInThePast(), at=1.0)
 
     actions = node.handle(a_task(1), at=2.0)
 
-    assert a.SetTimer(2 * SECOND + 1) in actions
+    assert a.SetTimer(2 * SECOND + soonest) in actions

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from builders import Harness, a_resource, a_task
@@ -22,10 +24,10 @@ from hetsched.policies import (
     plug_ins,
 )
 from hetsched.policies.finish_time import FinishTime
-from hetsched.policy import Place
+from hetsched.policy import Place, Preempt, Wake
 from installed_packages import install, install_project
 from libtask import messages as m
-from libtask.errors import InputError, NotFoundError
+from libtask.errors import BugError, InputError, NotFoundError
 from unit.daemon_shell import Shell, a_spec
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 ADMIN = os.getuid()
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "shortest-first"
 MODULE = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Lazy:
@@ -71,6 +73,30 @@ class Demanding(Lazy):
 @dataclass(frozen=True)
 class Unsendable(Lazy):
     goal: type = int
+
+@dataclass(frozen=True)
+class Deaf(Lazy):
+    def react(self, event):
+        return ()
+
+@dataclass(frozen=True)
+class Patient(Lazy):
+    retries: int = 3
+    objective: str = "energy"
+    seen: dict = field(default_factory=dict, init=False)
+
+    def __post_init__(self):
+        if self.retries > 9:
+            raise LookupError("no such retries")
+
+@dataclass(frozen=True)
+class Reading(Lazy):
+    file: str = "/etc/weights"
+    content: list = field(default_factory=list, init=False)
+
+    def read_files(self, read):
+        self.content.append(read(self.file))
+        self.content[0].index(b"layers")
 '''
 
 
@@ -95,6 +121,53 @@ def test_a_policy_of_another_package_is_made_like_a_built_in_one(site: Path) -> 
     assert package_of("lazy") == "mine"
     with pytest.raises(InputError, match="policy lazy has no parameter 'speed'"):
         make_policy("lazy", {"speed": 1})
+
+
+def test_a_field_that_init_does_not_take_is_its_state(site: Path) -> None:
+    install(site, "mine", {"patient": "plugged:Patient"})
+
+    first, second = make_policy("patient", {}), make_policy("patient", {"retries": "4"})
+    vars(first)["seen"][3] = 1
+
+    assert parameters_of(first)["retries"] == 3
+    assert "seen" not in parameters_of(first)
+    assert vars(second)["seen"] == {}
+    with pytest.raises(InputError, match="policy patient has no parameter 'seen'"):
+        make_policy("patient", {"seen": {}})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"retries": "many"}, "policy patient: retries: expected int, got 'many'"),
+        ({"retries": 2.5}, "policy patient: retries: expected int, got 2.5"),
+        ({"retries": 10}, "policy patient: LookupError: no such retries"),
+        (
+            {"objective": "money"},
+            "policy patient: objective: expected one of performance, energy, edp, got 'money'",
+        ),
+    ],
+)
+def test_a_value_that_a_policy_cannot_take_is_named(
+    site: Path, parameters: dict[str, Any], text: str
+) -> None:
+    install(site, "mine", {"patient": "plugged:Patient"})
+
+    with pytest.raises(InputError) as caught:
+        make_policy("patient", parameters)
+
+    assert str(caught.value) == text
+
+
+def test_a_policy_of_another_package_gets_its_files(site: Path) -> None:
+    install(site, "mine", {"reading": "plugged:Reading"})
+
+    policy = make_policy("reading", {}, lambda name: f"layers of {name}".encode())
+
+    assert vars(policy)["content"] == [b"layers of /etc/weights"]
+    text = "policy reading: read_files: ValueError: subsection not found"
+    with pytest.raises(InputError, match=text):
+        make_policy("reading", {}, lambda _name: b"")
 
 
 def test_the_example_of_the_manual_is_installed_by_its_project_file(site: Path) -> None:
@@ -144,6 +217,11 @@ def test_an_unknown_name_is_answered_with_all_there_are(site: Path) -> None:
         ("lazy", "plugged:Still", "plugged:Still has no method react"),
         ("lazy", "plugged:Demanding", "cannot be made with its defaults: "),
         ("lazy", "plugged:Unsendable", "cannot be made with its defaults: "),
+        (
+            "lazy",
+            "plugged:Deaf",
+            "a react that does not take (self, event, system, now)",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_used_is_one_line_and_harms_no_other(
@@ -250,6 +328,91 @@ class Raising:
     def react(self, event, system, now):
         raise ZeroDivisionError("no\\nidea")
 """
+
+
+@dataclass(frozen=True)
+class Nonsense:
+    """Decide what each test wants, when a task arrives."""
+
+    make: Callable[[Any], Any]
+
+    def react(self, _event: Event, system: System, _now: int) -> Any:
+        waiting = list(system.unplaced)
+        return self.make(waiting[0].id) if waiting else ()
+
+
+def endless(task: TaskId) -> Iterator[Decision]:
+    while True:
+        yield Wake(task)
+
+
+def leave(_task: TaskId) -> Iterator[Decision]:
+    raise SystemExit(3)
+
+
+place: Any = Place  # no type checker may have seen the code of another package
+preempt: Any = Preempt
+wake: Any = Wake
+NONSENSE: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda _: None, "react returned None; expected decisions"),
+    (lambda _: 5, "react returned 5; expected decisions"),
+    (lambda _: [{"task": 1}], "react yielded {'task': 1}; expected Place, Preempt"),
+    (lambda _: [place(TaskId(99), "cpu")], "there is no task 99"),
+    (lambda t: [place(t, "gpu7")], "there is no resource 'gpu7'; there are: cpu"),
+    (lambda t: [preempt(t, "gpu8")], "there is no resource 'gpu8'; there are: cpu"),
+    (lambda t: [place(t, 5)], "Place.resource: expected a text, got 5"),
+    (lambda t: [place(t, "cpu", "1")], "Place.rank: expected a number, got '1'"),
+    (lambda t: [place(t, "cpu", math.nan)], "Place.rank: expected a number, got nan"),
+    (lambda t: [place(t, "cpu", 0, 5)], "Place.rule: expected a text, got 5"),
+    (lambda t: [preempt(t, 5)], "Preempt.destination: expected a text or None, got 5"),
+    (lambda _: [wake(1.5)], "Wake.at: expected a whole number, got 1.5"),
+    (lambda t: [preempt(t)], "is queued, not running: it cannot be preempted"),
+    (endless, "react made more than 1010 decisions at once"),
+    (leave, "SystemExit: 3"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), NONSENSE)
+def test_a_decision_that_is_not_one_is_told_to_the_developer(
+    make: Callable[[Any], Any], text: str
+) -> None:
+    node = Harness([a_resource("cpu")], {"heat/1": {"cpu": 1.0}}, "affinity")
+    node.change_policy(Nonsense(make))
+
+    with pytest.raises(BugError) as caught:
+        node.handle(a_task(1))
+
+    assert str(caught.value).startswith("policy Nonsense: ")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"), [each for each in NONSENSE if each[0] is not endless]
+)
+def test_a_decision_that_is_not_one_is_replaced_in_the_daemon(
+    tmp_path: Path, make: Callable[[Any], Any], text: str
+) -> None:
+    shell = Shell(tmp_path)
+    shell.runtime.change_policy(Nonsense(make))
+
+    (task,) = shell.submit(a_spec())
+
+    scheduler = shell.runtime.scheduler
+    scheduler.check()
+    assert isinstance(scheduler.policy, FinishTime)
+    assert scheduler.system.tasks[TaskId(task)].resource is not None
+    assert text in shell.runtime.policy_fault
+    shell.close()
+
+
+def test_scalars_of_numpy_are_numbers_of_a_decision() -> None:
+    node = Harness([a_resource("cpu")], {"heat/1": {"cpu": 1.0}}, "affinity")
+    rank = np.float32(0.5)
+    node.change_policy(Nonsense(lambda task: [place(np.int64(task), "cpu", rank)]))
+
+    node.handle(a_task(1))
+
+    assert type(node.scheduler.system.tasks[TaskId(1)].rank) is float
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from libtask import Input, Output, apps
 from libtask.apps import Options, describe, resolve
 from libtask.errors import InputError, NotFoundError
 from libtask.parameters import build, file_parameters, plain, values_of
-from libtask.task import Task
+from libtask.task import Size, Task
 
 SOURCE = """
     from __future__ import annotations
@@ -282,6 +282,45 @@ def test_another_number_of_iterations_is_refused(iterations: Any) -> None:
     with pytest.raises(InputError) as caught:
         apps.total_of(Counted(iterations))
     assert str(caught.value) == text + repr(iterations)
+
+
+@pytest.mark.parametrize("granule", [0, -3, 1.5, True, "4"])
+def test_a_granule_of_parts_that_is_not_a_whole_number_is_refused(granule: Any) -> None:
+    class Parted(Task):
+        def part_granule(self) -> Any:
+            return granule
+
+    text = "Parted: part_granule: expected a whole number from 1, got "
+    with pytest.raises(InputError) as caught:
+        apps.part_granule_of(Parted())
+    assert str(caught.value) == text + repr(granule)
+
+
+@pytest.mark.parametrize(
+    "field", ["work", "input_bytes", "state_bytes", "memory_bytes"]
+)
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), None, "many"])
+def test_an_amount_that_is_not_one_is_refused(field: str, value: Any) -> None:
+    class Sized(Task):
+        def size(self) -> Size:
+            return Size(**{field: value})
+
+    text = f"Sized: size: {field}: expected a finite number from 0, got {value!r}"
+    with pytest.raises(InputError) as caught:
+        apps.size_of(Sized())
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("cores", [-1, 1.5, "some"])
+def test_needed_cores_that_are_not_a_number_are_refused(cores: Any) -> None:
+    class Wide(Task):
+        needs_cores = cores
+
+    Wide.on("cpu")(lambda _task, _device, _checkpoint: iter(()))
+    text = "Wide: needs_cores: expected a whole number from 0, or 'all', got "
+    with pytest.raises(InputError) as caught:
+        apps.describe(Wide(), "Wide", apps.Options())
+    assert str(caught.value) == text + repr(cores)
 
 
 def test_no_implementation(app_file: Path) -> None:

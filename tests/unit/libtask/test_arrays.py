@@ -292,6 +292,13 @@ def test_one_implementation_serves_the_kinds_it_is_declared_for() -> None:
     assert Own.implementations["gpu"] is by_hand
 
 
+def test_an_unknown_kind_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(
+        ValueError, match=r"Walk\.on: 'tpu': expected one of 'cpu', 'gpu'"
+    ):
+        Walk.on("tpu")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kinds", [(), ("cpu", "fpga")])
 def test_kinds_without_an_array_library_are_refused(kinds: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="one kind of device, or cpu and gpu"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from libtask.checkpoint import GROWTH, LARGEST, Checkpoint, StripSizer
 from libtask.messages import CheckpointRecord
 
@@ -22,6 +24,15 @@ def test_strips_are_multiples_of_the_granule_but_for_the_last() -> None:
     checkpoint = Checkpoint(CheckpointRecord(0, 10), StripSizer(1, fixed=5))
 
     assert list(checkpoint.strips(granule=4)) == [range(4), range(4, 8), range(8, 10)]
+
+
+def test_a_granule_below_one_is_refused() -> None:
+    checkpoint = Checkpoint(CheckpointRecord(0, 10), StripSizer(1, fixed=5))
+
+    with pytest.raises(
+        ValueError, match="granule: expected a whole number from 1, got 0"
+    ):
+        next(checkpoint.strips(granule=0))
 
 
 def test_a_granule_larger_than_the_strip_size_wins() -> None:

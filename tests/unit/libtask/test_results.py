@@ -138,11 +138,20 @@ def test_what_cannot_be_pickled_is_told_as_text(tmp_path: Path) -> None:
 
 def test_a_result_that_holds_itself_has_an_end(tmp_path: Path) -> None:
     loop: list[Any] = []
-    loop.append(loop)
+    loop.extend([loop, loop])
 
-    found = ResultEncoder(tmp_path / "7-1").keep(loop)
+    assert has_pickled(ResultEncoder(tmp_path / "7-1").keep(loop).value)
+    assert has_pickled(ResultEncoder(None).keep(loop).value)
 
-    assert has_pickled(found.value)
+
+def test_a_result_that_is_only_shown_is_whole_and_pickles_nothing() -> None:
+    rows = list(range(30_000))
+
+    found = ResultEncoder(None).keep({"rows": rows, "lock": threading.Lock()})
+
+    assert found.value["rows"] == rows
+    assert found.value["lock"]["text"].startswith("<unlocked _thread.lock")
+    assert found.warnings == ["result['lock']: no plain value (lock): not kept"]
 
 
 def test_warnings_are_bounded(tmp_path: Path) -> None:

@@ -107,6 +107,23 @@ def test_runs_alone(program: Path) -> None:
     assert json.loads(output) == {"sum": 10.0, "done": 5}
 
 
+def test_prints_a_result_as_the_daemon_would_keep_it(program: Path) -> None:
+    values = """{
+        (1, 2): np.arange(3), "when": dt.date(2026, 1, 2), "lost": float("nan"),
+        "large": np.zeros(5000)}"""
+    text = PROGRAM.replace('{"sum": self.sum, "done": checkpoint.done}', values)
+    program.write_text("import datetime as dt\nimport numpy as np\n" + text)
+
+    status, output, errors = finish(start(program, "--local"))
+
+    result = json.loads(output)
+    large = result.pop("large")
+    assert status == 0
+    assert result == {"(1, 2)": [0, 1, 2], "when": "2026-01-02", "lost": None}
+    assert large["pickled"] == "ndarray"
+    assert errors == "libtask: result['large']: no plain value (ndarray): not kept\n"
+
+
 def test_reads_every_kind_of_parameter(program: Path) -> None:
     arguments = ["--scale", "0.5", "--loud", "--device-count=2", "--device", "cpu"]
     status, output, _ = finish(start(program, "--local", *arguments))
@@ -120,7 +137,6 @@ def test_reads_every_kind_of_parameter(program: Path) -> None:
     ("arguments", "status", "line"),
     [
         (["--n", "many"], 2, "Sum: parameter n: expected int, got 'many'"),
-        (["--n", "-1"], 1, "Sum: ValueError: n is negative"),
         (["--device", "gpu7"], 2, "no resource 'gpu7' here; there are: cpu"),
         (["--socket", "/nowhere/s"], 1, "daemon absent: there is no socket"),
     ],
@@ -135,6 +151,19 @@ def test_complains_in_one_line(
     assert (found, output) == (status, "")
     assert errors.startswith(f"sum.py: error: {line}")
     assert len(errors.splitlines()) == 1
+
+
+def test_an_exception_of_the_program_is_shown_with_its_place(program: Path) -> None:
+    status, output, errors = finish(start(program, "--local", "--n", "-1"))
+
+    first, *_, last = errors.splitlines()
+    place = (
+        PROGRAM.splitlines().index('            raise ValueError("n is negative")') + 1
+    )
+    assert (status, output) == (1, "")
+    assert first == "Traceback (most recent call last):"
+    assert f'File "{program}", line {place}, in load' in errors
+    assert last == "sum.py: error: Sum: ValueError: n is negative"
 
 
 def test_explains_its_parameters(program: Path) -> None:

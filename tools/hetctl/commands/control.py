@@ -305,6 +305,8 @@ def migrate_command(
         return
     for info in reversed(before):
         say(f"task {info.id} {_migration(info, resource)}")
+    if not before:
+        say("no tasks", err=True)
 
 
 def _migration(before: TaskInfo, resource: str) -> str:

@@ -192,7 +192,8 @@ def restart_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> Non
     """Stop the daemon and start it again; running tasks go on meanwhile.
 
     This installation starts it, with the same socket, state, configuration and policy as
-    before; this upgrades a private daemon. A daemon under a service manager is restarted
+    before; this upgrades a private daemon. With a mistake in the configuration the daemon
+    is not stopped. A daemon under a service manager is restarted
     with: systemctl restart hetd.
     """
     with connect(socket) as client:
@@ -209,9 +210,11 @@ def restart_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> Non
             raise InputError(
                 f"the daemon (process {known.pid}) belongs to another user"
             )
+        config = Path(known.config_file) if known.config_file else None
+        policy = known.command_policy or None
+        place = (socket or default_socket()).absolute()
+        daemon_at(place, Path(known.state), config, policy).check()
         _, path = _stop_and_wait(client, timeout)
-    config = Path(known.config_file) if known.config_file else None
-    policy = known.command_policy or None
     bring_up(daemon_at(path, Path(known.state), config, policy), timeout)
     _print_status(path, "restarted", as_json=as_json, patience=timeout)
 

@@ -17,6 +17,7 @@ from hetctl.units import readable_joules
 from hetctl.views.avoidance import avoided_document, avoided_text
 from hetctl.views.learned import HEADINGS, load_document, load_row
 from hetctl.views.places import emulated_names, marked
+from libtask.apps import absolute, short_name
 from libtask.characterisation import Extent, Trial, characterise
 from libtask.errors import InputError, NotFoundError
 from libtask.plaintext import one_line
@@ -178,9 +179,11 @@ def forget_models(
     if not (names or resources or everything):
         raise click.UsageError("nothing selected: give APP, TYPE, --resource or --all")
     with connect(socket) as client:
-        gone = client.forget_measured(names, resources)
+        gone = client.forget_measured(_known_as(names), resources)
     if not (gone.count or gone.loads or gone.avoided or everything):
-        raise NotFoundError("no such measurements, loads or failures")
+        raise NotFoundError(
+            "no such measurements, loads or failures; `hetctl models list` shows them"
+        )
     if as_json:
         counts = {
             "count": gone.count,
@@ -192,6 +195,14 @@ def forget_models(
     say(f"{_what(gone.count, gone.loads)} deleted")
     for pair in gone.avoided:
         say(f"{pair.app} ({pair.owner}) may use {pair.resource} again")
+
+
+def _known_as(names: tuple[str, ...]) -> list[str]:
+    """Return the names under which an application of a file is measured, and has failed."""
+    found = dict.fromkeys(names)
+    for name in names:
+        found |= dict.fromkeys((short_name(name), absolute(name)))
+    return list(found)
 
 
 @models_command.command("export")
@@ -289,6 +300,7 @@ def _chosen(
     client: Client, names: tuple[str, ...]
 ) -> tuple[list[Sample], list[LearnedLoad]]:
     """Return samples and loads of the named applications or types, by default all."""
+    names = tuple(map(short_name, names))
     pages = list(client.model_pages())
     loads = [each for each in pages[0].loads if not names or each.app in names]
     known = {each.app for each in loads}
@@ -300,6 +312,7 @@ def _chosen(
 
 def _chosen_samples(samples: list[Sample], names: tuple[str, ...]) -> list[Sample]:
     """Return the samples of the named applications or types, by default all."""
+    names = tuple(map(short_name, names))
     for name in names:
         if not any(name in (s.type, application(s.type)) for s in samples):
             raise NotFoundError(f"{name}: never measured; see hetctl models list")

@@ -389,12 +389,14 @@ def _segment_end(segment: Segment) -> str:
 def _last_output(info: TaskInfo) -> str | None:
     """Return the last output of the last lost worker, with its phase; no traceback again."""
     last = info.last_output
-    if last is None or not (last.lines or last.phase):
+    if last is None:
         return None
     lines, trace = [*last.lines], info.trace.splitlines()
     while lines and trace and lines[-1] == trace[-1]:
         lines.pop()
         trace.pop()
+    if not lines:
+        return None
     return "\n".join([f"{last.phase or 'its end'}:", *map(one_line, lines)])
 
 

@@ -10,6 +10,7 @@ from builders import Harness, a_resource, a_task, ran_on
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
+from hetsched.planning.explain import explain
 from hetsched.system import SECOND
 from hetsched.tasks import State, TaskRuntime
 from libtask.errors import BugError
@@ -100,6 +101,15 @@ def test_the_task_waits_for_its_part_and_merges(harness: Harness) -> None:
     assert yielded == [a.Record(WHOLE, State.WAITING, "waiting")]
     assert a.Run(WHOLE, 1, "gpu0") in finished
     assert not harness.scheduler.system.tasks
+
+
+def test_a_task_that_waits_for_its_part_says_so(harness: Harness) -> None:
+    split(harness)
+    harness.handle(e.TaskYielded(WHOLE, 1, 0.75), 8)
+
+    why = explain(harness.scheduler.system, record(harness, WHOLE)).why
+
+    assert why == "waits for its parts: 2"
 
 
 def test_the_task_goes_on_at_once_if_its_part_is_done(harness: Harness) -> None:

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+from libtask.errors import TaskFailedError
 from libtask.messages import CheckpointRecord
 from libtask.snapshots import SnapshotFolder, pack, put_back
 from unit.libtask.snapshots.snapshot_tasks import OWNER, Tight, loaded, snapshot_of
@@ -65,5 +66,16 @@ def test_what_cannot_be_kept_is_said() -> None:
     task = loaded()
     task.lock = threading.Lock()
 
-    with pytest.raises(TypeError, match="lock"):
+    with pytest.raises(
+        TaskFailedError, match=r"attribute 'lock' cannot be saved, Type"
+    ):
         pack(task)
+
+
+def test_a_name_without_an_attribute_is_said() -> None:
+    class Misspelt(Tight):
+        state_names = ("old",)
+
+    text = "Misspelt has no attribute 'old', which is in state_names"
+    with pytest.raises(TaskFailedError, match=text):
+        pack(loaded(Misspelt))

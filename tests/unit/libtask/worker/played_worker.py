@@ -72,6 +72,11 @@ class Broken(Task):
     where: str = ""
     error: str = "ValueError"
     file: bytes = b""
+    iterations: int = 1
+    pause: float = 0.0
+
+    def total(self):
+        return self.iterations
 
     def fail(self, where):
         if where == self.where:
@@ -90,6 +95,10 @@ class Broken(Task):
 def broken(task, device, checkpoint):
     for strip in checkpoint.strips():
         task.fail("run")
+        time.sleep(task.pause)
+        extra = {"array": np.ones(3), "map": {1: 2}, "long": "x" * 2_000_000}.get(task.where)
+        if extra is not None:
+            checkpoint.extra["kept"] = extra
         yield
 
 

@@ -68,6 +68,20 @@ def test_a_negative_number_of_iterations_fails_the_task(veteran: Played) -> None
     veteran.still_works()
 
 
+@pytest.mark.parametrize("where", ["array", "map", "long"])
+def test_values_that_no_checkpoint_can_hold_are_told(
+    veteran: Played, where: str
+) -> None:
+    params = {"where": where, "iterations": 1000, "pause": 0.05}
+    veteran.say(stage(1, veteran.app("Broken"), params=params), run(1, cpu()))
+
+    failed = veteran.daemon.expect(Failed)
+
+    text = "checkpoint.extra: expected a few small plain values, as in JSON; keep others in"
+    assert failed.error.startswith(text)
+    veteran.still_works()
+
+
 @pytest.mark.parametrize(
     ("where", "warning"),
     [
