@@ -17,7 +17,7 @@ from hetsched.state import dependency_ended
 from libtask import messages as m
 from libtask.errors import InputError, NotAllowedError
 from libtask.faultpoints import reach
-from libtask.wording import suggestion
+from libtask.wording import shown, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -331,7 +331,7 @@ class SubmitRequests:
             if name not in self._devices and name not in KINDS:
                 known = list(dict.fromkeys([*self._devices, *KINDS]))
                 raise InputError(
-                    f"seconds: no resource or kind {name!r}{suggestion(name, known)};"
+                    f"seconds: no resource or kind {shown(name)}{suggestion(name, known)};"
                     f" there are: {', '.join(known)}"
                 )
 
