@@ -18,7 +18,8 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import msgspec
 
-from hetd.tasks.task_types import TRUSTED
+from hetd.backoff import Backoff
+from hetd.users import TRUSTED
 from hetsched import events as e
 from hetsched.system import SECOND
 from libtask.devices.discovery import describe_failure
@@ -48,11 +49,11 @@ HOLD_S = 300.0
 and an accelerator is tested: it may work nevertheless."""
 LOOK_S = 0.1
 """Between two checks of a running self-test."""
-DOUBT_S, LONGEST_DOUBT_S = 60.0, 86_400.0
-"""For which the errors of a user's tasks on a resource do not count, after they took it out of
-service and it passed its self-test; doubled with each time. Any user can make their own
-workers report errors or crash, at any rate."""
-MOST_DOUBTS = 1000
+IGNORED_S, LONGEST_IGNORED_S = 60, 86_400
+"""Seconds for which the errors of a user's tasks on a resource do not count, after they took
+it out of service and it passed its self-test; doubled with each time. Any user can make their
+own workers report errors or crash, at any rate."""
+MOST_IGNORED = 1000
 """Pairs of a user and a resource that are kept."""
 
 
@@ -97,20 +98,6 @@ class ChildTrial:
         self._process.kill()
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A user whose tasks took a resource out of service that passed its self-test.
-
-    Attributes:
-        pause: seconds for which their errors there do not count.
-        until: the end of these.
-
-    """
-
-    pause: float
-    until: Nanoseconds
-
-
 @dataclass(slots=True)
 class Failing:
     """A resource out of service.
@@ -123,7 +110,7 @@ class Failing:
         trial: the running self-test; `trial_ends`: its deadline.
         holder: uid and name of the worker that cannot be killed: no self-test before
             it has ended, or `at`.
-        accusers: users whose tasks failed there.
+        reporters: users whose tasks failed there.
 
     """
 
@@ -134,7 +121,7 @@ class Failing:
     trial: Trial | None = None
     trial_ends: Nanoseconds = 0
     holder: Holder | None = None
-    accusers: frozenset[int] = frozenset()
+    reporters: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -183,11 +170,14 @@ class Health:
         self._timers = timers
         self.try_device = try_device
         self._errors = dict.fromkeys(specs, 0)
-        self._accusers: dict[str, set[int]] = {name: set() for name in specs}
+        self._reporters: dict[str, set[int]] = {name: set() for name in specs}
         """Users whose tasks had these errors."""
         self._suspicions: dict[str, dict[str, Suspicion]] = {name: {} for name in specs}
         """Accelerator -> bundled programs that failed there, and why."""
-        self._doubts: dict[tuple[int, str], Doubt] = {}
+        self._ignored = Backoff[tuple[int, str]](
+            IGNORED_S * SECOND, LONGEST_IGNORED_S * SECOND, MOST_IGNORED
+        )
+        """Users whose errors on a resource do not count."""
         self._failing: dict[str, Failing] = {}
         self._checks: dict[str, Check] = {}
         self._holding: dict[str, dict[Holder, Held]] = {name: {} for name in specs}
@@ -235,21 +225,21 @@ class Health:
     def worked(self, resource: str) -> None:
         """Reset the errors of a resource, as a task succeeded there."""
         self._errors[resource] = 0
-        self._accusers[resource].clear()
+        self._reporters[resource].clear()
 
     def failed(
         self, resource: str, error: str, uid: int, now: Nanoseconds
     ) -> list[Event]:
         """Count a device's error in a task of a user; return the events for the resource."""
-        if self._is_doubted(uid, resource, now):
+        if self._is_ignored(uid, resource, now):
             return []
         self._errors[resource] += 1
-        self._accusers[resource].add(uid)
+        self._reporters[resource].add(uid)
         number = self._errors[resource]
         if number < self._most or resource in self._failing:
             return []
         reason = f"{number} device errors in a row, the last one: {error}"
-        return self._accuse(resource, reason, self._accusers[resource], now)
+        return self._take_out_for(resource, reason, self._reporters[resource], now)
 
     def program_failed(
         self, resource: str, app: str, why: Suspicion, now: Nanoseconds
@@ -261,17 +251,17 @@ class Health:
         spec = self._specs.get(resource)
         if spec is None or spec.kind == "cpu" or resource in self._failing:
             return []
-        if self._is_doubted(why[0], resource, now):
+        if self._is_ignored(why[0], resource, now):
             return []
         known = self._suspicions[resource]
         known[app] = why
         if len(known) < PROGRAMS:
             return []
         each = "; ".join(f"{name}: {reason}" for name, (_, reason) in known.items())
-        accusers = {uid for uid, _ in known.values()}
+        reporters = {uid for uid, _ in known.values()}
         known.clear()
         text = f"{PROGRAMS} programs of hetd failed on it: {each}"
-        return self._accuse(resource, text, accusers, now)
+        return self._take_out_for(resource, text, reporters, now)
 
     def program_worked(self, resource: str, app: str) -> None:
         """Forget the failure of a program on a resource."""
@@ -371,39 +361,31 @@ class Health:
         log.warning("%s is out of service: %s", resource, failing.reason)
         return [e.ResourceLost(resource, failing.reason)]
 
-    def _accuse(
-        self, resource: str, reason: str, accusers: Iterable[int], now: Nanoseconds
+    def _take_out_for(
+        self, resource: str, reason: str, reporters: Iterable[int], now: Nanoseconds
     ) -> list[Event]:
         """Take a resource out of service on which users' tasks failed."""
-        users = frozenset(accusers)
-        failing = Failing(reason, FIRST_PAUSE_S, now, accusers=users)
+        users = frozenset(reporters)
+        failing = Failing(reason, FIRST_PAUSE_S, now, reporters=users)
         return self._take_out(resource, failing, now)
 
-    def _is_doubted(self, uid: int, resource: str, now: Nanoseconds) -> bool:
+    def _is_ignored(self, uid: int, resource: str, now: Nanoseconds) -> bool:
         """Whether the errors of a user's tasks on a resource do not count now."""
-        doubt = self._doubts.get((uid, resource))
-        return doubt is not None and now < doubt.until
+        return self._ignored.lasts((uid, resource), now)
 
-    def _doubt(self, users: Iterable[int], resource: str, now: Nanoseconds) -> None:
-        """Doubt users whose tasks failed on a resource that passed its self-test since.
+    def _ignore(self, users: Iterable[int], resource: str, now: Nanoseconds) -> None:
+        """Let errors of users' tasks on a resource not count for a while: it passed its self-test.
 
-        Root and the daemon's own user are not doubted.
+        Those of root and of the daemon's own user always count.
         """
-        for uid in users:
-            if uid in TRUSTED:
-                continue
-            before = self._doubts.pop((uid, resource), None)
-            pause = DOUBT_S
-            if before is not None and now < before.until + int(before.pause * SECOND):
-                pause = min(2 * before.pause, LONGEST_DOUBT_S)
-            self._doubts[uid, resource] = Doubt(pause, now + int(pause * SECOND))
-            log.warning(
-                "%s: errors of tasks of uid %d there do not count for %g s, as it passed "
-                "its self-test",
-                *(resource, uid, pause),
-            )
-        while len(self._doubts) > MOST_DOUBTS:
-            del self._doubts[next(iter(self._doubts))]
+        for uid in sorted(frozenset(users) - TRUSTED):
+            pause = self._ignored.begin((uid, resource), now)
+            if pause is not None:
+                log.warning(
+                    "%s: errors of tasks of uid %d there do not count for %g s, as it "
+                    "passed its self-test",
+                    *(resource, uid, pause / SECOND),
+                )
 
     def _look(self, name: str, failing: Failing, now: Nanoseconds) -> list[Event]:
         if failing.trial is None:
@@ -416,7 +398,7 @@ class Health:
         if outcome == "":
             del self._failing[name]
             self.worked(name)
-            self._doubt(failing.accusers, name, now)
+            self._ignore(failing.reporters, name, now)
             log.info("%s passed its self-test and is back in service", name)
             return [e.ResourceRecovered(name)]
         self._note_failure(failing, outcome, now)
@@ -458,8 +440,8 @@ class Health:
     def _note_failure(
         self, failing: Failing, outcome: str | None, now: Nanoseconds
     ) -> None:
-        """Double the pause before the next self-test; those who complained were right."""
-        failing.accusers = frozenset()
+        """Double the pause before the next self-test; the users who reported errors were right."""
+        failing.reporters = frozenset()
         if outcome is None and failing.trial is not None:
             failing.trial.give_up()
         failing.trial = None

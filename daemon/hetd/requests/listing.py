@@ -156,8 +156,8 @@ class ListRequests:
         Only for resources where its application was measured, or its user has said.
         """
         kinds, allowed = frozenset(spec.kinds), frozenset(spec.resources)
-        name = kept_type(spec.type, spec.app, owner)
-        row = Row(name, kinds, allowed, spec.work, spec.seconds)
+        task_type = kept_type(spec.type, spec.app, owner)
+        row = Row(task_type, kinds, allowed, spec.work, spec.seconds)
         return {
             name: (
                 self._estimates.seconds(row, resource),

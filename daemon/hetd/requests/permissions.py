@@ -12,6 +12,7 @@ import os
 import pwd
 from typing import TYPE_CHECKING
 
+from hetd.users import TRUSTED
 from hetsched.system import SECOND
 from libtask.errors import NotAllowedError, NotFoundError
 
@@ -79,7 +80,7 @@ class Permissions:
 
     def is_admin(self, uid: int) -> bool:
         """Whether a user is an administrator."""
-        if uid in (0, os.getuid()):
+        if uid in TRUSTED:
             return True
         group = self._config.value.admin_group
         return bool(group) and group in self._known_groups(uid)

@@ -8,17 +8,15 @@ first task of a user is then placed as well as that of another.
 
 from __future__ import annotations
 
-import os
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 
+from hetd.users import TRUSTED
 from hetsched.estimates.point import own_type
 from hetsched.estimates.table import application
 
 GROUP = "libtask.apps"
 """Entry point group of the applications; see `libtask.apps`."""
-TRUSTED = frozenset({0, os.getuid()})
-"""Root and the daemon's own user: their workers are believed."""
 
 
 @cache

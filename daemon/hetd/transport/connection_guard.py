@@ -34,8 +34,11 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from hetd.backoff import Backoff
+from hetd.users import TRUSTED
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 log = logging.getLogger("hetd")
 
@@ -58,13 +61,12 @@ daemon ends: freeing the memory of closed connections takes a moment."""
 STRAINED = 0.75
 """Share of the memory allowed, or of what the service manager allows, above which large
 requests are refused for now."""
-BAR_S, LONGEST_BAR_S = 1.0, 60.0
+REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 60.0
 """Seconds for which a user whose connection was cut off as it filled the memory gets no
-other one, doubled each time: a new connection would be filled as soon."""
-MOST_BARS = 1000
-"""Users who are kept."""
-TRUSTED = frozenset({0, os.getuid()})
-"""Users who are not refused: root, and the daemon's own, whose clients may be innocent."""
+other one, doubled each time: a new connection would be filled as soon. Root and the daemon's
+own user are not refused: their other clients may do no harm."""
+MOST_REFUSED = 1000
+"""Users whose refusals are kept."""
 FREEING_S = 1.0
 """Seconds after a shutdown in which libzmq frees memory: it is returned to the system."""
 TRIM_PAUSE_S, FREEING_PAUSE_S = 5.0, 0.1
@@ -73,20 +75,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A time for which a user gets no connection.
-
-    Attributes:
-        seconds: how long.
-        until: its end, monotonic seconds.
-
-    """
-
-    seconds: float
-    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +122,13 @@ class ConnectionGuard:
         self._uids: dict[int, int] = {}
         """Descriptor -> uid of the peer."""
         self._counts: Counter[int] = Counter()
-        self._bars: dict[int, Bar] = {}
-        """Of users whose connections filled the memory."""
+        self._refusals = Backoff[int](
+            REFUSAL_S, LONGEST_REFUSAL_S, MOST_REFUSED, forget=LONGEST_REFUSAL_S
+        )
         self._base = _resident()
         self._told = 0.0
-        self._freeing_until, self._trimmed = 0.0, 0.0
+        self._freeing_until = 0.0
+        self._trimmed = 0.0
         # consecutive checks with more than twice the memory allowed, and the first's time
         self._beyond, self._beyond_since = 0, 0.0
         self._pause_ms, self._grown = LOOK_MS, 0
@@ -175,8 +165,7 @@ class ConnectionGuard:
 
     def refuses(self, uid: int) -> bool:
         """Whether a user gets no connection now, as theirs filled the memory; any thread."""
-        bar = self._bars.get(uid)
-        return bar is not None and time.monotonic() < bar.until
+        return self._refusals.lasts(uid, time.monotonic())
 
     def begin(self, granted: int) -> None:
         """Count growth from here: peers did not cause what the daemon restored.
@@ -332,7 +321,8 @@ class ConnectionGuard:
             if uid is not None:
                 self._shut(descriptor, uid, f"it fills more than {limit >> 20} MiB")
                 flooders.add(uid)
-        self._refuse(flooders - TRUSTED, now)
+        for uid in flooders - TRUSTED:
+            self._refusals.begin(uid, now)
         self._freeing_until = now + FREEING_S
         self._trim(now)
         grown = self._growth()
@@ -347,20 +337,6 @@ class ConnectionGuard:
                 f"out of the memory allowed: grown by {grown >> 20} MiB,"
                 f" the limit is {2 * limit >> 20} (twice memory_mb of hetd.toml)"
             )
-
-    def _refuse(self, flooders: Iterable[int], now: float) -> None:
-        """Refuse these users' connections for a while; longer if they flood again soon."""
-        for uid in flooders:
-            before = self._bars.get(uid)
-            if before is None or now >= before.until + LONGEST_BAR_S:
-                seconds = BAR_S
-            elif now < before.until:
-                continue  # a connection from before
-            else:
-                seconds = min(2 * before.seconds, LONGEST_BAR_S)
-            self._bars[uid] = Bar(seconds, now + seconds)
-        if len(self._bars) > MOST_BARS:
-            self._bars = {u: bar for u, bar in self._bars.items() if now < bar.until}
 
     def _stuffed(self) -> list[int]:
         """Return the connections with persistently unread input or output."""

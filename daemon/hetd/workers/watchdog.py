@@ -168,7 +168,7 @@ class Watchdog:
     def device_failed(self, resource: str, error: str, uid: int) -> list[e.Event]:
         """Count an error of a device in a task of a user, if only theirs run there.
 
-        Others do not complain: a user alone does not end their tasks.
+        Tasks of others run there without errors: one user must not have them ended.
 
         Returns:
             the events for the resource.

@@ -184,7 +184,7 @@ class Session:
             timeout: seconds to wait while another thread waits for the daemon.
 
         Raises:
-            DaemonUnreachableError: the daemon is not there, or this session was closed.
+            DaemonUnreachableError: the daemon is not there, or the client was closed.
 
         """
         seconds = min(max(0.0, timeout), TIMEOUT_MAX) if timeout is not None else -1

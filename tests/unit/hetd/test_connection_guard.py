@@ -200,12 +200,12 @@ def test_a_user_who_floods_gets_no_other_connection_for_a_while(
 ) -> None:
     """They would fill each new connection as soon, until the daemon has to end."""
     monkeypatch.setattr(module, "TRUSTED", frozenset())
-    monkeypatch.setattr(module, "BAR_S", 1000.0)
+    monkeypatch.setattr(module, "REFUSAL_S", 1000.0)
     router = make(Allowance(memory=16 << 20))
     with RawPeer(router.path) as quiet:
         quiet.greet()
         flood_parts(router.path, 1 << 30, 1_000_000)
-        until(lambda: router.guard.refuses(os.getuid()), "a bar")
+        until(lambda: router.guard.refuses(os.getuid()), "the refusal")
 
         with RawPeer(router.path) as again:
             assert again.is_cut_off()
@@ -222,21 +222,6 @@ def test_a_user_who_floods_gets_no_other_connection_for_a_while(
 
         until(has_received, "a small one")
         assert got == [ListTasks(7)]
-
-
-def test_who_floods_again_is_refused_for_longer(
-    make: Callable[[Allowance], Router],
-) -> None:
-    guard = make(Allowance()).guard
-    seconds = []
-
-    # the third is a connection from before; the last comes long after
-    for now in (100.0, 101.5, 102.0, 104.0, 109.0, 1000.0):
-        guard._refuse({5}, now)
-        seconds.append(guard._bars[5].seconds)
-
-    assert seconds == [1.0, 2.0, 2.0, 4.0, 8.0, 1.0]
-    assert {0, os.getuid()} == module.TRUSTED
 
 
 def test_a_guard_that_fails_ends_the_daemon(

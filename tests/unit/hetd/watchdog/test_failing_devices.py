@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hetd.devices.health import DOUBT_S, FIRST_PAUSE_S, TRIAL_S, Health
+from hetd.devices.health import FIRST_PAUSE_S, IGNORED_S, TRIAL_S, Health
 from hetd.timers import Timers
 from hetsched import events as e
 from hetsched.system import SECOND
@@ -125,12 +125,12 @@ def test_errors_of_a_user_do_not_count_where_the_device_passed_its_test(
         _fail_on_gpu(shell, "v", uid=OTHER)
     assert device_of(shell).state == "lost", "another user's count"
     _pass_the_test(shell, hands, trials)
-    hands.seconds += DOUBT_S
+    hands.seconds += IGNORED_S
     for _ in range(3):
         _fail_on_gpu(shell, "w")
     assert device_of(shell).state == "lost", "for a while only"
     _pass_the_test(shell, hands, trials)
-    hands.seconds += DOUBT_S
+    hands.seconds += IGNORED_S
     for _ in range(3):
         _fail_on_gpu(shell, "w")
     assert device_of(shell).state == "up", "for longer each time"
