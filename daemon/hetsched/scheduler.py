@@ -52,6 +52,7 @@ from hetsched import actions as a
 from hetsched import events as e
 from hetsched import policy as p
 from hetsched.breaker import Breaker
+from hetsched.decision_checks import SOONEST_WAKE, checked
 from hetsched.invariants import check
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
@@ -268,7 +269,7 @@ class Scheduler:
         decided = False
         decisions = self.policy.react(event, self.system, self.system.now)
         if self._is_foreign:
-            decisions = p.checked(decisions, self.system)
+            decisions = checked(decisions, self.system)
         for decision in decisions:
             if self.state.interrupted:
                 return False
@@ -302,7 +303,7 @@ class Scheduler:
                 self.state.drop(decision.task, decision.reason)
             case p.Wake():
                 # a task with a past deadline may have become ready in this call
-                soonest = p.SOONEST_WAKE if self._is_foreign else 1
+                soonest = SOONEST_WAKE if self._is_foreign else 1
                 at = max(decision.at, self.system.now + soonest)
                 self.state.actions.append(a.SetTimer(at))
             case _:

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from libtask.arrays import installed, on_arrays
-from libtask.messages import Kind
+from libtask.messages import KINDS, Kind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Implementation: TypeAlias = Callable[[Any, Any, "Checkpoint"], Iterator[None]]
 """(task, device, checkpoint) -> generator that yields after each strip."""
-
-KINDS = get_args(Kind)
 
 Written = TypeVar("Written", bound=Implementation)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 USERS_KEPT = 256
 """Users whose last checked specification is kept."""
 GIB = 1 << 30
-KINDS: tuple[str, ...] = get_args(m.Kind)
 LATEST = 1e10
 """Largest deadline in seconds that fits into nanoseconds: about three centuries."""
 
@@ -328,8 +327,8 @@ class SubmitRequests:
     def _refuse_unknown_places(self, seconds: Mapping[str, float]) -> None:
         """Refuse expected times of what the node does not have: they would have no effect."""
         for name in seconds:
-            if name not in self._devices and name not in KINDS:
-                known = list(dict.fromkeys([*self._devices, *KINDS]))
+            if name not in self._devices and name not in m.KINDS:
+                known = list(dict.fromkeys([*self._devices, *m.KINDS]))
                 raise InputError(
                     f"seconds: no resource or kind {shown(name)}{suggestion(name, known)};"
                     f" there are: {', '.join(known)}"

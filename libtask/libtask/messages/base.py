@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -94,6 +94,7 @@ Ids = Annotated[list[Whole], entries(MAX_IDS)]
 """Ids of tasks in a request."""
 
 Kind = Literal["cpu", "gpu", "fpga"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 TaskState = Literal[
     "held",
     "waiting",

@@ -9,9 +9,10 @@ import pytest
 from builders import Harness, a_resource, a_task
 from hetsched import actions as a
 from hetsched import events as e
+from hetsched.decision_checks import SOONEST_WAKE
 from hetsched.ids import TaskId
 from hetsched.policies import make_policy
-from hetsched.policy import SOONEST_WAKE, Wake
+from hetsched.policy import Wake
 from hetsched.system import SECOND
 from hetsched.tasks import State
 

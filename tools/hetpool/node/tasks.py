@@ -11,7 +11,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from hetpool.attempts import mark_of
 from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
@@ -26,7 +26,7 @@ from hetpool.node.outputs import (
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
 from libtask.errors import HetError, InputError
-from libtask.messages import ENDED, MIN_LEASE_S, Kind, TaskSpec
+from libtask.messages import ENDED, KINDS, MIN_LEASE_S, TaskSpec
 from libtask.parameters import know_parameters
 from libtask.snapshots import export
 
@@ -50,7 +50,6 @@ MOVED = "moved to another node"
 """Reason of the cancellation of a task whose job goes on elsewhere."""
 MOST_RECENT = 10_000
 """Ended tasks that an agent looks through after a restart."""
-KINDS = frozenset(get_args(Kind))
 log = logging.getLogger("hetpool")
 
 STATES: Mapping[str, JobState] = {
@@ -176,13 +175,13 @@ class NodeTasks:
     def _seconds_here(self, job: PoolJob) -> dict[str, float]:
         """Return the expected times of a job, without those of resources of other nodes."""
         wanted = job.seconds_at(self._node)
-        if wanted.keys() <= KINDS:
+        if wanted.keys() <= set(KINDS):
             return wanted
         daemon = self.client.welcome.pid
         if self._resources_of != daemon:
             self._resources = {each.spec.name for each in self.client.devices()}
             self._resources_of = daemon
-        here = KINDS | self._resources
+        here = {*KINDS, *self._resources}
         return {name: seconds for name, seconds in wanted.items() if name in here}
 
     def _continue(self, handle: TaskHandle, snapshot: Path) -> None:
