@@ -193,8 +193,8 @@ def restart_daemon(*, timeout: float, socket: Path | None, as_json: bool) -> Non
 
     This installation starts it, with the same socket, state, configuration and policy as
     before; this upgrades a private daemon. With a mistake in the configuration the daemon
-    is not stopped. A daemon under a service manager is restarted
-    with: systemctl restart hetd.
+    is not stopped. A daemon under a service manager is restarted with: systemctl restart
+    hetd.
     """
     with connect(socket) as client:
         known = client.status()

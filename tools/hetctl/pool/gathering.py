@@ -1,8 +1,8 @@
 """The nodes and tasks of a pool, gathered from the broker and from every node.
 
 hetd is the record of what ran: each node is asked for its tasks of the pool. The broker
-adds those that no hetd has yet, or ever had. Tasks of one job on several nodes are one task here: it
-moved, or its node was lost.
+adds those that no hetd has yet, or ever had. Tasks of one job on several nodes are one
+task here: it moved, or its node was lost.
 """
 
 from __future__ import annotations
