@@ -385,7 +385,7 @@ class SchedulerState:
         if event.part_of is not None:
             self._link_part(task)
         if task.parts:
-            task.parts_left = frozenset(task.parts) & self.system.tasks.keys()
+            task.parts_left = frozenset(task.parts).intersection(self.system.tasks)
         self.system.tasks[task.id] = task
         self.system.tally.arrive(event.type)
         if event.after or event.job or event.inputs:

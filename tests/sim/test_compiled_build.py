@@ -22,7 +22,7 @@ PROPERTIES = (
     "test_mapping.py",
     "test_strips.py",
 )
-"""Property tests of what is compiled."""
+"""Property tests of what is compiled, beside all unit tests of the scheduler."""
 
 HAS_COMPILER = (
     shutil.which(os.environ.get("CC", "cc")) is not None
@@ -97,8 +97,9 @@ def test_both_builds_make_the_same_decisions(
     assert list(builds.complaints(pure, compiled)) == []
 
 
-def test_the_properties_hold_of_compiled_modules(wheel: Path) -> None:
+def test_compiled_modules_pass_the_tests_of_the_scheduler(wheel: Path) -> None:
     files = [f"tests/property/{name}" for name in PROPERTIES]
+    files.append("tests/unit/hetsched")
     plain = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
 
     ended = run("-m", "pytest", "-q", *plain, *files, paths=(wheel,))

@@ -150,8 +150,11 @@ def _ahead(
     slots = max(1, state.slots)
     if ahead < slots:
         return 0, 0.0
-    work = sum(system.remaining(other, name) for other in others)
-    work += sum(system.seconds(row, name) * count for row, count in before.items())
+    work = 0.0
+    for other in others:
+        work += system.remaining(other, name)
+    for row, count in before.items():
+        work += system.seconds(row, name) * count
     # Tasks that share a resource run at the same time, and leave it one after the other.
     share = (ahead - slots + 1) / ahead if state.resource.shared else 1 / slots
     return ahead, work * share
