@@ -16,6 +16,8 @@ from hetpool.setup.settings import BrokerSettings
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from hetpool.broker.racks import Batch
     from hetpool.placing import Placing
     from hetpool.seam import Answer
@@ -196,3 +198,25 @@ class FakePool:
         await self.broker.look()
         for _ in range(20):  # what it started goes on
             await asyncio.sleep(0)
+
+
+async def a_pool(*names: str, **settings: Any) -> FakePool:
+    made = FakePool(BrokerSettings(**{"window_s": 0.0, "group_s": 0.0} | settings))
+    for name in names or ("n1", "n2"):
+        await made.join(a_node(name))
+    return made
+
+
+def orders(pool: FakePool, node: str) -> list[str]:
+    """Return what a node was asked to do."""
+    return [name for name, _ in pool.node(node).asked if name != "list"]
+
+
+async def listed(pool: FakePool, *ids: str) -> list[tuple[str, str]]:
+    """Return the states of jobs as the broker lists them."""
+    found = await pool.ask("jobs", m.ListJobs(ids), m.JobList)
+    return [(each.id, each.state) for each in found.jobs]
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
