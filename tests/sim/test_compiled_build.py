@@ -97,10 +97,14 @@ def test_both_builds_make_the_same_decisions(
     assert list(builds.complaints(pure, compiled)) == []
 
 
-def test_compiled_modules_pass_the_tests_of_the_scheduler(wheel: Path) -> None:
+def test_compiled_modules_pass_the_tests_of_the_scheduler(
+    wheel: Path, tmp_path: Path
+) -> None:
     files = [f"tests/property/{name}" for name in PROPERTIES]
     files.append("tests/unit/hetsched")
     plain = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    # of their temporary folders some stay: not where a daemon of this run has its own
+    plain.append(f"--basetemp={tmp_path / 'tests'}")
 
     ended = run("-m", "pytest", "-q", *plain, *files, paths=(wheel,))
 
