@@ -33,7 +33,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -68,6 +68,8 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OpenCL device, by name."""
     index: int = 0
     """Number of the device among those with that name, from 0."""
+    uuid: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    """Its UUID, by which other libraries find it: CUDA counts cards in an order of its own."""
     threads: int = 1
     """Threads that a task may use on it."""
     slots: int = 1

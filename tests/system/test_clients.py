@@ -106,7 +106,9 @@ print(client.submit(abs, -3).result(60))
 
 
 def test_a_forked_process_has_no_part_in_the_connection(daemon: PrivateDaemon) -> None:
-    words = [sys.executable, "-c", FORKS, str(daemon.socket)]
+    # Python 3.12 warns that the parent has several threads, which is what is tested here
+    calm = ["-W", "ignore:This process:DeprecationWarning"]
+    words = [sys.executable, *calm, "-c", FORKS, str(daemon.socket)]
 
     ended = subprocess.run(
         words, capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyopencl
 
 from hetkernels.sides import check_sides
 
@@ -14,6 +15,8 @@ PIXELS = {"uint8": "uchar", "uint16": "ushort", "float32": "float"}
 
 WIDTH, HEIGHT, EACH, CHUNK = 32, 8, 4, 16
 """GPU: groups of 32 x 8 work-items with 4 pixels each; 12 KiB of local memory."""
+TOP, COUNT = 6, 7
+"""Places of arguments of both GPU kernels."""
 SUMS_PIXELS = 1 << 22
 """GPU: pixels between the two passes at a time (16 MiB), however large the image."""
 
@@ -67,14 +70,20 @@ def gpu_rows(
     down = device.kernel(*program, "blur_down", **defines)
     along = device.kernel(*program, "blur_along", **defines)
     planes, rows, columns = picture.shape
+    group = (WIDTH, HEIGHT, 1)
+    place = _int32(picture.reach, rows, columns, strip.start, 0)
+    down.set_args(image, sums, weights, *place)
+    along.set_args(sums, blurred, weights, *place)
     for top in range(strip.start, strip.stop, picture.block):
         count = min(picture.block, strip.stop - top)
-        place = _int32(picture.reach, rows, columns, top, count)
-        group = (WIDTH, HEIGHT, 1)
+        for kernel in (down, along):
+            # the host sets a number in microseconds: the others stay
+            kernel.set_arg(TOP, np.int32(top))
+            kernel.set_arg(COUNT, np.int32(count))
         whole = (_up(columns, WIDTH), _up(count, HEIGHT * EACH) // EACH, planes)
-        down(device.queue, whole, group, image, sums, weights, *place)
+        pyopencl.enqueue_nd_range_kernel(device.queue, down, whole, group)
         whole = (_up(columns, WIDTH * EACH) // EACH, _up(count, HEIGHT), planes)
-        along(device.queue, whole, group, sums, blurred, weights, *place)
+        pyopencl.enqueue_nd_range_kernel(device.queue, along, whole, group)
 
 
 def fpga_rows(

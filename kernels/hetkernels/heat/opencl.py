@@ -25,10 +25,16 @@ GPU_STEPS = (4, 8, 16)
 """Steps a GPU launch; borders of 4 leave 77 % of a tile's work useful, those of 16 a quarter."""
 GROUPS_OF_UNIT = 8
 """Groups of 256 work-items that a compute unit runs at once: 2048 of them."""
-LAUNCH_S = 50e-6
-"""Seconds in which a host enqueues a launch: of an NVIDIA H200, as `STEP_S`; their ratio matters."""
-STEP_S = 4.3e-6
+LAUNCH_S, BEGIN_S = 7.5e-6, 4e-6
+"""Seconds in which a host enqueues a launch, and in which an idle GPU begins it: of an NVIDIA
+H200, as `STEP_S`; their ratios matter."""
+STEP_S = 4e-6
 """Seconds in which all groups that run at once do a time step."""
+LEAST_OF_STEP = 0.2
+"""Part of `STEP_S` that a single group takes."""
+
+SOURCE, TARGET, DEPTH = 0, 1, 6
+"""Places of arguments of both kernels."""
 
 VECTOR = 8
 FPGA_STEPS = 8
@@ -48,8 +54,8 @@ def gpu_depth(device: Any, plate: Plate) -> int:
 
     def seconds_of_step(depth: int) -> float:
         across, down = _groups(plate, depth)
-        waves = -(-across * down // at_once)
-        return max(LAUNCH_S, waves * depth * STEP_S) / depth
+        step = STEP_S * max(across * down / at_once, LEAST_OF_STEP)
+        return max(LAUNCH_S, BEGIN_S + depth * step) / depth
 
     return min(GPU_STEPS, key=seconds_of_step)
 
@@ -110,8 +116,17 @@ def _launch(
     source, target = buffers
     size = (np.int32(plate.rows), np.int32(plate.columns))
     law = (np.float32(plate.alpha), np.int32(plate.insulated))
+    # The host sets a number in microseconds, a buffer in a tenth of one: numbers are set
+    # where they change, and `passes` has at most two different depths.
+    set_depth = depths[0]
+    kernel.set_args(source, target, *size, *law, np.int32(set_depth))
     for depth in depths:
-        kernel(device.queue, whole, group, source, target, *size, *law, np.int32(depth))
+        kernel.set_arg(SOURCE, source)
+        kernel.set_arg(TARGET, target)
+        if depth != set_depth:
+            kernel.set_arg(DEPTH, np.int32(depth))
+            set_depth = depth
+        pyopencl.enqueue_nd_range_kernel(device.queue, kernel, whole, group)
         source, target = target, source
     if len(depths) % 2:
         pyopencl.enqueue_copy(device.queue, target, source)

@@ -9,6 +9,7 @@ block, so that the next task finds the device's memory free, or stay within a bu
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from libtask.devices.residents import (
     FrozenArrays,
     Residents,
 )
+from libtask.devices.staging import STAGED_BYTES, StagedCopies, staged_copies
 from libtask.errors import DeviceError, DeviceMemoryError, InputError
 from libtask.file_parts import part_of, place_of
 from libtask.phase import Phase, own_page
@@ -220,6 +222,10 @@ class OpenCLDevice:
         """Close the device with its queue, context and programs."""
         self._settle()
         self.residents.drop()
+        staged = self.__dict__.pop("_staged", None)
+        if staged is not None:
+            with contextlib.suppress(pyopencl.Error):  # the device may be lost
+                staged.close()
         del self._programs, self.queue, self.context
 
     @contextmanager
@@ -378,8 +384,25 @@ class OpenCLDevice:
             self.queue.finish()  # enqueued strips do not count as transfer
             start = time.perf_counter()
             for target, origin in pairs:
-                pyopencl.enqueue_copy(self.queue, target, origin, is_blocking=True)
+                self._copy_array(target, origin)
         return time.perf_counter() - start
+
+    def _copy_array(self, target: Any, origin: Any) -> None:
+        """Copy an array to a buffer or a buffer to an array."""
+        copy_in = isinstance(origin, np.ndarray)
+        array = origin if copy_in else target
+        staged = self._staged if array.nbytes >= STAGED_BYTES else None
+        if staged is None:
+            pyopencl.enqueue_copy(self.queue, target, origin, is_blocking=True)
+        elif copy_in:
+            staged.copy_in(target, origin)
+        else:
+            staged.copy_out(target, origin)
+
+    @functools.cached_property
+    def _staged(self) -> StagedCopies | None:
+        """Copies through pinned memory; an emulated device has no link that they could fill."""
+        return None if self.spec.emulated else staged_copies(self.context)
 
 
 def _release(buffer: pyopencl.Buffer) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.messages import Policies, PolicyInfo
+from hetctl.commands.resources import LIVE
+from hetd.config import ResourceTable
+from libtask.messages import DeviceInfo, DeviceSpec, Policies, PolicyInfo
 from unit.hetctl.typed_commands import complaint, document, text
 
 if TYPE_CHECKING:
@@ -28,6 +30,13 @@ def test_devices(daemon: FakeDaemon, tmp_path: Path) -> None:
     written = loads(path.read_text())["resource"]
     assert written[1]["platform"] == "Portable"
     assert "state" not in written[1]
+
+
+def test_what_is_written_of_a_resource_is_what_a_configuration_takes() -> None:
+    """Only some devices have all fields: a UUID is a real card's."""
+    fields = {*DeviceSpec.__struct_fields__, *DeviceInfo.__struct_fields__} - {"spec"}
+
+    assert fields - set(LIVE) == set(ResourceTable.__struct_fields__)
 
 
 def test_load_names_levels_and_what_they_are_known_by(daemon: FakeDaemon) -> None:

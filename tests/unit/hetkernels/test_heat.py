@@ -110,8 +110,8 @@ def test_passes_are_even_in_number_and_add_up(steps: int, deepest: int) -> None:
     ("side", "emulated", "depth"),
     [
         (256, False, 16),
-        (1024, False, 16),
-        (2048, False, 8),
+        (1024, False, 8),
+        (2048, False, 4),
         (4096, False, 4),
         (8192, False, 4),
         (256, True, 4),
