@@ -33,7 +33,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -68,7 +68,7 @@ class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OpenCL device, by name."""
     index: int = 0
     """Number of the device among those with that name, from 0."""
-    uuid: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    uuid: str = ""
     """Its UUID, by which other libraries find it: CUDA counts cards in an order of its own."""
     threads: int = 1
     """Threads that a task may use on it."""
@@ -390,6 +390,7 @@ def _check_snapshots(table: SnapshotsTable) -> None:
         raise InputError("snapshots.low_memory: expected a share from 0 to 1")
 
 
+UUID = re.compile("[0-9a-f]{32}")
 LEAST_EVERY_S = 0.1
 MOST_SHARED = 64
 MOST_LOADS = 1000
@@ -432,6 +433,8 @@ def _check_resources(config: Config) -> None:
             raise InputError(f"{where}: slots and threads are at least 1")
         if not 0 <= table.memory_bytes <= MAX_BYTES:
             raise InputError(f"{where}.memory_bytes: expected 0 to {MAX_BYTES}")
+        if table.uuid and not UUID.fullmatch(table.uuid):
+            raise InputError(f"{where}.uuid: expected 32 hexadecimal digits")
         if table.driver not in ("cpu", "opencl", "null"):
             raise InputError(f"{where}.driver: expected cpu, opencl or null")
         if table.kind != "cpu" and table.slots != 1:

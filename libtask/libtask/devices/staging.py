@@ -30,7 +30,7 @@ CHUNK_BYTES = 4 << 20
 """Smaller chunks cost the threads more hand-overs than they save."""
 MOST_LANES = 4
 CORES_OF_LANE = 4
-"""Processor cores for each lane: one lane alone is no quicker than the driver."""
+"""Processor cores for each lane: a single lane is as quick as the driver."""
 CHUNKS = 2
 """Of a lane: one for its thread, one for the device."""
 

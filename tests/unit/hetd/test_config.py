@@ -100,6 +100,7 @@ CPU = '[[resource]]\nname = "cpu"\nkind = "cpu"\n'
         (CPU + CPU, "resource[1].name: 'cpu' is taken"),
         (CPU + "slots = 0", "resource[0]: slots and threads are at least 1"),
         (CPU + "threads = -1", "resource[0]: slots and threads are at least 1"),
+        (CPU + "uuid = 'GPU-1'", "resource[0].uuid: expected 32 hexadecimal digits"),
         (CPU + "driver = 'cuda'", "resource[0].driver: expected cpu, opencl or null"),
         (
             '[[resource]]\nname = "g"\nkind = "gpu"\nslots = 2',
