@@ -46,10 +46,10 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-# Files side by side; more at once than processors would make deadlines of tests tight. In the
+# Files side by side; three for two processors, as half of the time of tests is waiting. In the
 # order of tests/conftest.py: short files come last and fill both processors. One that dies is
 # not replaced: the run would wait for ever if no test is left for the new one.
-TESTS_AT_ONCE ?= 2
+TESTS_AT_ONCE ?= 3
 # of the order within files and of what tests draw; `last` repeats the one before
 RANDOM_SEED ?= 1
 

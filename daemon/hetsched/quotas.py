@@ -22,37 +22,142 @@ if TYPE_CHECKING:
 OWNERS_KEPT = 10_000
 """Owners whose next virtual start is kept even when it has passed."""
 
+LEAST_ERROR_S = 0.25
+"""Seconds by which charges may differ from use before the tasks that wait are charged again."""
+EXACT_S = 1e-6
+"""Seconds by which sums of charges differ, as they are rounded."""
+ERROR_OF_TASK_S = 50e-6
+"""The same for each task, so that this takes a small part of the scheduler's time."""
+
+
+class Account:
+    """The charges of an owner, in seconds; `reached` and `following` are virtual instants.
+
+    Attributes:
+        reached: where the charges of its tasks end that have begun.
+        following: where those of all its tasks end: the virtual start of its next one.
+        error: time that its tasks used and were not charged; negative: the reverse.
+        disorder: charges of tasks that began before earlier ones, or ended without a start:
+            the virtual starts of those that wait do not follow `reached` any more.
+        misjudged: whether the charges of waiting tasks may be wrong by any amount.
+
+    """
+
+    def __init__(self) -> None:
+        self.reached = 0.0
+        self.following = 0.0
+        self.error = 0.0
+        self.disorder = 0.0
+        self.misjudged = False
+
+    def is_off(self, allowed: float) -> bool:
+        """Whether the virtual starts of its waiting tasks are wrong by more than this."""
+        return self.misjudged or max(abs(self.error), self.disorder) > allowed
+
 
 class FairQueue:
-    """Start-time fair queueing over expected computing time.
+    """Start-time fair queueing over the computing time that tasks use.
 
     A virtual clock advances as tasks are dispatched. The virtual start of a task is where
     its owner's last one ends; among tasks that are otherwise equal the earliest start goes
     first. With one user that is the order of arrival.
+
+    A task is charged the time that is expected of it when it arrives. Where an owner's
+    tasks use more or less, or begin in another order, those that wait are charged again
+    from what was used: neither wrong expectations nor false statements change an owner's
+    part for long.
+
+    Attributes:
+        shared: whether tasks of several owners were charged; nothing is compared before.
+
     """
 
     def __init__(self) -> None:
+        self.shared = False
         self._clock = 0.0
-        self._next: dict[int, float] = {}
+        self._accounts: dict[int, Account] = {}
+
+    def account(self, owner: int) -> Account:
+        """Return the account of an owner; a new one where there is none."""
+        found = self._accounts.get(owner)
+        if found is None:
+            found = self._add_account(owner)
+        return found
 
     def virtual_start(self, owner: int, seconds: float, share: float) -> float:
         """Return the virtual start of an owner's next task.
 
         Args:
             owner: its uid.
-            seconds: computing time that is expected of the task.
+            seconds: computing time that the task is charged.
             share: weight of the owner, above 0.
 
         """
-        start = max(self._clock, self._next.get(owner, 0.0))
-        self._next[owner] = start + seconds / share
-        if len(self._next) > OWNERS_KEPT:
-            self._next = {o: t for o, t in self._next.items() if t > self._clock}
+        account = self.account(owner)
+        start = max(self._clock, account.following)
+        account.following = start + seconds / share
         return start
 
-    def advance(self, virtual_start: float) -> None:
-        """Advance the clock: a task with this virtual start was dispatched."""
-        self._clock = max(self._clock, virtual_start)
+    def dispatch(
+        self, owner: int, virtual_start: float, seconds: float, share: float
+    ) -> None:
+        """Advance the clock, as a task of an owner is dispatched for the first time.
+
+        Args:
+            owner: its uid.
+            virtual_start: of the task.
+            seconds: what it was charged.
+            share: weight of the owner, above 0.
+
+        """
+        account = self.account(owner)
+        start = self._clock = max(self._clock, account.reached)
+        if abs(virtual_start - start) * share > EXACT_S:
+            account.disorder += seconds
+        account.reached = start + seconds / share
+
+    def has_others(self, owner: int) -> bool:
+        """Whether other owners have tasks that were charged and not dispatched."""
+        return any(
+            each.following > self._clock
+            for other, each in self._accounts.items()
+            if other != owner
+        )
+
+    def forgive(self, owner: int) -> None:
+        """Compare an owner's use and charges from now on: no other was waiting until now."""
+        account = self.account(owner)
+        account.error = account.disorder = 0.0
+        account.misjudged = True
+
+    def restart(self, owner: int, share: float) -> None:
+        """Let the virtual starts of an owner's tasks begin after what it has used.
+
+        Args:
+            owner: its uid.
+            share: weight of the owner, above 0.
+
+        """
+        account = self.account(owner)
+        reached = max(self._clock, account.reached) + account.error / share
+        account.reached = account.following = max(self._clock, reached)
+        account.error = account.disorder = 0.0
+        account.misjudged = False
+
+    def _add_account(self, owner: int) -> Account:
+        if len(self._accounts) >= OWNERS_KEPT:
+            self._forget_idle()
+        if self._accounts and not self.shared:
+            self.shared = True
+            for first in self._accounts.values():
+                first.misjudged = True  # what its tasks used was not counted
+        made = self._accounts[owner] = Account()
+        return made
+
+    def _forget_idle(self) -> None:
+        """Forget the owners whose next virtual start has passed; all, if none has."""
+        left = {o: a for o, a in self._accounts.items() if a.following > self._clock}
+        self._accounts = left if len(left) < OWNERS_KEPT else {}
 
 
 class AdmissionQuota:

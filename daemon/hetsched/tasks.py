@@ -285,7 +285,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
 
     Attributes:
         virtual_start: its start in the fair queue, which orders otherwise equal tasks of
-            several users.
+            several users; `charged`: the seconds that its owner is charged there for it.
         unmet: unfinished tasks that must end first, as the conditions of its submission say.
         needed: whether a task of `after_notok` did not complete, or there is none.
         not_before: instant before which it may not begin.
@@ -316,6 +316,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     sequence: int
     rank: float = 0.0
     virtual_start: float = 0.0
+    charged: float = 0.0
     unmet: set[TaskId] | frozenset[TaskId] = frozenset()
     needed: bool = True
     not_before: Nanoseconds = 0

@@ -35,6 +35,7 @@ from hetsched.estimates.point import (
 from hetsched.estimates.profile import CostProfiles
 from hetsched.estimates.regression import Prediction, predict
 from hetsched.estimates.series import Series
+from hetsched.estimates.stated_times import StatedTimes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +51,9 @@ a task has affinity 1 to every one that can run it."""
 GUESS_SPREAD = 2.0
 STATED_SPREAD = 0.5
 """Of what users expect: wrong by half is common, by ten is not."""
+MOST_OFF = 10.0
+"""Factor by which a stated time of an installed application may differ from the one that
+measurements of other sizes give."""
 
 WORTH_PUBLISHING = 0.05
 """Relative change of an expectation that is published to policies."""
@@ -113,6 +117,7 @@ class EstimateTable:
         """User, None for what is known of all -> points, those without news for longest
         first."""
         self._cache: dict[tuple[Row, str], Prediction] = {}
+        self._stated_times = StatedTimes()
         self.version = 0
         self.profiles = CostProfiles()
 
@@ -232,6 +237,7 @@ class EstimateTable:
     ) -> News:
         """Believe the first measurement: nothing better is known of this size."""
         before = self.seconds(row, resource)
+        expected = self._unmeasured(row, resource)
         setup = max(setup or 0.0, 0.0)
         seconds = computing + setup
         point = Point.of(
@@ -239,7 +245,11 @@ class EstimateTable:
         )
         self._add(point)
         self._cache.pop((row, resource.name), None)
-        if _differs(point.answer, before):
+        owner = owner_of(row.type)
+        corrected = expected is not None and self._stated_times.compare(
+            owner, expected, seconds
+        )
+        if corrected or _differs(point.answer, before):
             self._publish()
         return News(point.figures())
 
@@ -316,12 +326,33 @@ class EstimateTable:
                 return Prediction(point.seconds_at(work), point.computing.spread)
         stated = _stated(row, resource)
         if stated is not None:
-            return Prediction(max(stated, LEAST_S), STATED_SPREAD)
+            return Prediction(self._corrected(row, resource, stated), STATED_SPREAD)
         for name in names:
             near = self._near(name, resource)
             if near:
                 return _expect(near, name, work)
         return self._guess(names, work)
+
+    def _corrected(self, row: Row, resource: Resource, stated: float) -> float:
+        """Correct a stated time.
+
+        That of an installed application, which all users share, by measurements of other
+        sizes; that of a user's own program, by the error of the user's earlier statements.
+        """
+        owner = owner_of(row.type)
+        near = self._near(row.type, resource) if owner is None else NONE_NEAR
+        if not near:
+            return max(stated * self._stated_times.correction(owner), LEAST_S)
+        expected = _expect(near, row.type, row.work).seconds
+        return min(max(stated, expected / MOST_OFF), expected * MOST_OFF)
+
+    def _unmeasured(self, row: Row, resource: Resource) -> float | None:
+        """Return the stated or guessed time of a row; None: it comes from measurements."""
+        stated = _stated(row, resource)
+        if stated is not None:
+            return max(stated, LEAST_S)
+        known = any(application(name) in self._by_app for name in _names(row.type))
+        return None if known else GUESS_S
 
     def _near(self, name: str, resource: Resource) -> dict[Key, Point]:
         """Return the points of an application on a resource."""
@@ -334,10 +365,12 @@ class EstimateTable:
             others = [_expect(near, name, work).seconds for near in of_app.values()]
             if others:
                 return Prediction(self.curiosity * median(others), GUESS_SPREAD)
-        return Prediction(GUESS_S, GUESS_SPREAD)
+        correction = self._stated_times.correction(owner_of(names[0]))
+        return Prediction(GUESS_S * correction, GUESS_SPREAD)
 
 
 NONE: Mapping[str, dict[Key, Point]] = {}
+NONE_NEAR: dict[Key, Point] = {}
 
 
 def _names(task_type: str) -> tuple[str, ...]:

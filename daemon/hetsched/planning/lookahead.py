@@ -191,6 +191,7 @@ class View:
             copies,
             submitted.migration_s,
             priority=submitted.priority,
+            owner=submitted.owner,
         )
 
     def _row(self, row: Row) -> tuple[list[float], list[float], int]:
@@ -425,7 +426,7 @@ class LookAhead:
         for r in now.range:
             queue = now.queues[r]
             if 0 < now.node.slots[r] - len(now.on[r]) < len(queue):
-                for i in self._unlike(queue):
+                for i in self._unlike(now.in_turn(r)):
                     yield Step(i, r, rule=NEXT)
         yield from self._moves_to(idle)
 

@@ -47,6 +47,7 @@ class Item:
         home: resource that has its state; -1: it has not started.
         came_from: where it was before; -1: nowhere. `settled`: when it may go back there.
         moves: how often it may still go elsewhere. `fixed`: it may not.
+        owner: whose it is.
     """
 
     times: list[float]
@@ -61,6 +62,7 @@ class Item:
     priority: int = 0
     moves: int = 0
     fixed: bool = False
+    owner: int = 0
 
 
 @dataclass(slots=True)
@@ -96,6 +98,8 @@ class NodeState:
     """Seconds that the rest of each item takes at least; 0 where it cannot run."""
     one_priority: bool = False
     """Whether all items have the same priority."""
+    one_owner: bool = False
+    """Whether all items are of the same owner."""
     sharing: bool = False
     """Whether tasks share any resource."""
     settling: list[int] = field(default_factory=list)
@@ -118,6 +122,7 @@ class NodeState:
         least = [min(item.times) for item in self.items]
         self.least = [0.0 if math.isinf(seconds) else seconds for seconds in least]
         self.one_priority = len({item.priority for item in self.items}) == 1
+        self.one_owner = len({item.owner for item in self.items}) == 1
         self.sharing = True in self.shared
         self.settling = [
             item.best if item.best >= 0 and item.times[item.best] == soonest else -1
@@ -590,6 +595,21 @@ class Rollout:
     def choose_next(self, r: int) -> int:
         """Take what goes next out of the queue of a resource with a free slot."""
         return self.queues[r].pop(0)
+
+    def in_turn(self, r: int) -> list[int]:
+        """List the waiting items of which one may go next.
+
+        Those of the highest priority, and of the owner whose item is the first of these:
+        the order of queues is that of fair shares.
+        """
+        queue, items, node = self.queues[r], self.items, self.node
+        if not node.one_priority:
+            most = max(items[i].priority for i in queue)
+            queue = [i for i in queue if items[i].priority == most]
+        if not node.one_owner:
+            owner = items[queue[0]].owner
+            queue = [i for i in queue if items[i].owner == owner]
+        return queue
 
     def waiting(self, r: int) -> list[int]:
         """List the waiting items that free slots do not take next."""

@@ -164,12 +164,9 @@ class ByEnds(WorkConserving):
         return [i for i in queue if i not in longest]
 
     def _first_of(self, r: int) -> int:
-        """Choose among those of the highest priority."""
-        queue = self.queues[r]
+        """Choose among those whose turn it is."""
+        queue = self.in_turn(r)
         items, rests = self.items, self.rests
-        if not self.node.one_priority:
-            most = max(items[i].priority for i in queue)
-            queue = [i for i in queue if items[i].priority == most]
         times = [items[i].times[r] * rests[i] for i in queue]
         short = SHORT * self.dry(r)
         if min(times) >= short:

@@ -193,13 +193,21 @@ class FinishTime:
                     yield Place(chosen.id, state.resource.name, NEXT, RULE_NEXT)
 
     def _first(self, outlook: Outlook, state: ResourceState) -> TaskRecord | None:
-        """Choose among the waiting tasks of the highest priority; None: as they stand."""
+        """Choose among the waiting tasks whose turn it is; None: as they stand.
+
+        Those of the highest priority, and of the user whose task is the first of these.
+        """
         head = state.queue.head()
         if head is None or head.rank < 0:
             return None
         name = state.resource.name
         short = self.short_share * outlook.dry(name)
-        candidates = [t for t in state.queue.heads() if t.priority == head.priority]
+        whose = head.priority, head.submitted.owner
+        candidates = [
+            task
+            for task in state.queue.heads()
+            if (task.priority, task.submitted.owner) == whose
+        ]
         times = {task: outlook.left(task, name) for task in candidates}
         quick = [task for task in candidates if times[task] < short]
         if quick:

@@ -45,9 +45,9 @@ def submit(node: Harness, *owners: int, first: int = 1, **fields: Any) -> list[i
     return started(node.handle_all(*tasks))
 
 
-def finish(node: Harness, task: int) -> list[int]:
+def finish(node: Harness, task: int, at: float = 0.0) -> list[int]:
     record = node.scheduler.system.tasks[TaskId(task)]
-    return started(node.handle(e.TaskFinished(record.id, record.epoch)))
+    return started(node.handle(e.TaskFinished(record.id, record.epoch), at))
 
 
 def test_tasks_beyond_the_quota_wait_for_others_of_their_owner() -> None:
@@ -228,11 +228,13 @@ def test_stopping_takes_every_task_to_a_checkpoint_and_starts_none() -> None:
 
 
 def order(node: Harness, *tasks: int) -> list[int]:
-    """Let these end one after the other, and then what follows; return what starts."""
+    """Let these end, each after a second, and then what follows; return what starts."""
     begun: list[int] = []
     waiting = list(tasks)
+    now = 0.0
     while waiting:
-        follows = finish(node, waiting.pop(0))
+        now += 1.0
+        follows = finish(node, waiting.pop(0), now)
         begun += follows
         waiting += follows
     return begun
@@ -268,6 +270,6 @@ def test_turns_count_computing_time_not_tasks() -> None:
 def test_who_was_away_saves_no_turns() -> None:
     queue = FairQueue()
     for _ in range(5):
-        queue.advance(queue.virtual_start(ANN, 10.0, 1.0))
+        queue.dispatch(ANN, queue.virtual_start(ANN, 10.0, 1.0), 10.0, 1.0)
 
     assert queue.virtual_start(BOB, 10.0, 1.0) == 40.0

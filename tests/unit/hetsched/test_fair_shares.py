@@ -1,0 +1,290 @@
+"""Equal users get equal parts of a node, whatever they say of their tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builders import Harness, a_resource, a_task
+from hetsched import events as e
+from hetsched.actions import Run
+from hetsched.estimates.point import own_type
+from hetsched.estimates.stated_times import REMEMBERED, StatedTimes
+from hetsched.ids import TaskId
+from hetsched.limits import Limits, Quota, Quotas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from hetsched.actions import Action
+    from hetsched.estimates.table import EstimateTable
+    from hetsched.events import TaskSubmitted
+
+ANN, BOB = 1000, 2000
+SLOTS = 2
+
+
+class Node:
+    """A CPU whose tasks take the time that is given here, whatever is expected of them."""
+
+    def __init__(self, policy: str = "affinity", **limits: Any) -> None:
+        cpu = a_resource("cpu", slots=SLOTS)
+        self.harness = Harness([cpu], {}, policy, Limits(stage=0, **limits))
+        self.now = 0.0
+        self.used: dict[int, float] = {ANN: 0.0, BOB: 0.0}
+        self.takes: dict[int, float] = {}
+        self._ends: list[tuple[float, int, int]] = []
+
+    def submit(self, *tasks: TaskSubmitted, takes: float = 1.0) -> None:
+        self.takes |= {task.task: takes for task in tasks}
+        self._follow(self.harness.handle_all(*tasks, at=self.now))
+
+    def run(self, seconds: float) -> None:
+        """Let tasks end, and measure them, for some time."""
+        until = self.now + seconds
+        while self._ends and self._ends[0][0] <= until:
+            self.now, task, epoch = heappop(self._ends)
+            record = self.system.tasks[TaskId(task)]
+            self.used[record.submitted.owner] += self.takes[task]
+            self.table.observe(record.row, self.cpu, self.takes[task], 0.0)
+            self.handle(e.TaskFinished(TaskId(task), epoch))
+        self.now = until
+
+    def handle(self, event: Any) -> None:
+        self._follow(self.harness.handle(event, self.now))
+
+    @property
+    def system(self) -> Any:
+        return self.harness.scheduler.system
+
+    @property
+    def table(self) -> EstimateTable:
+        table: EstimateTable = self.system.estimates
+        return table
+
+    @property
+    def cpu(self) -> Any:
+        return self.system.states["cpu"].resource
+
+    def part_of(self, owner: int) -> float:
+        return self.used[owner] / sum(self.used.values())
+
+    def _follow(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Run):
+                end = self.now + self.takes[action.task]
+                heappush(self._ends, (end, action.task, action.epoch))
+
+
+def tasks_of(
+    owner: int,
+    count: int = 100,
+    *,
+    states: float | None = 1.0,
+    each_new: bool = False,
+    first: int = 1,
+) -> Iterator[TaskSubmitted]:
+    """Make tasks of a user's own program, or each of another one."""
+    for number in range(first, first + count):
+        app = f"/home/{owner}/{number if each_new else 0}.py:App"
+        seconds = () if states is None else (("cpu", states),)
+        yield a_task(
+            number,
+            own_type(owner, f"{app}/1"),
+            owner=owner,
+            kinds={"cpu"},
+            seconds=seconds,
+            app=app,
+        )
+
+
+@pytest.mark.parametrize("policy", ["affinity", "work-conserving", "finish-time"])
+@pytest.mark.parametrize("each_new", [False, True])
+@pytest.mark.parametrize("states", [1e-9, 0.01, 100.0, None])
+def test_false_statements_change_nobodys_part(
+    policy: str, states: float | None, *, each_new: bool
+) -> None:
+    """All tasks take two seconds; only one user says so."""
+    node = Node(policy)
+    honest = tasks_of(ANN, states=2.0)
+    other = tasks_of(BOB, states=states, each_new=each_new, first=1001)
+
+    node.submit(*honest, *other, takes=2.0)
+    node.run(80.0)
+
+    assert 0.45 <= node.part_of(BOB) <= 0.55
+
+
+def test_who_states_too_much_is_not_left_behind() -> None:
+    node = Node()
+    node.submit(*tasks_of(BOB, states=1000.0))
+    node.submit(*tasks_of(ANN, first=1001))
+
+    node.run(80.0)
+
+    assert 0.45 <= node.part_of(BOB) <= 0.55
+
+
+def test_shares_hold_for_the_time_that_is_used() -> None:
+    node = Node(quotas=Quotas(single={BOB: Quota(share=3.0)}))
+    node.submit(*tasks_of(ANN, states=1e-9))
+    node.submit(*tasks_of(BOB, first=1001))
+
+    node.run(60.0)
+
+    assert 0.7 <= node.part_of(BOB) <= 0.8
+
+
+def test_what_one_used_alone_is_not_charged_when_another_comes() -> None:
+    node = Node()
+    node.submit(*tasks_of(BOB, 400, states=1e-9, each_new=True, first=1001))
+    node.run(50.0)
+    node.used = {ANN: 0.0, BOB: 0.0}
+
+    node.submit(*tasks_of(ANN))
+    node.run(80.0)
+
+    assert 0.42 <= node.part_of(BOB) <= 0.58
+
+
+def of_many_lengths(node: Node, owner: int, first: int) -> None:
+    """Submit two minutes of tasks of one to five seconds, each of which is expected."""
+    for number in range(40):
+        length = 1.0 + (number * 7) % 5
+        [task] = tasks_of(owner, 1, states=length, each_new=True, first=first + number)
+        node.submit(task, takes=length)
+
+
+@pytest.mark.parametrize("policy", ["affinity", "finish-time"])
+def test_users_with_tasks_of_many_lengths_get_equal_parts(policy: str) -> None:
+    """Whichever of their tasks a policy prefers."""
+    node = Node(policy)
+    of_many_lengths(node, ANN, 1)
+    of_many_lengths(node, BOB, 1001)
+
+    node.run(60.0)
+
+    assert 0.42 <= node.part_of(BOB) <= 0.58
+
+
+@pytest.mark.parametrize("policy", ["affinity", "finish-time"])
+def test_who_comes_later_does_not_wait_for_all_that_came_before(policy: str) -> None:
+    node = Node(policy)
+    of_many_lengths(node, ANN, 1)
+    node.run(20.0)
+    node.used = {ANN: 0.0, BOB: 0.0}
+
+    of_many_lengths(node, BOB, 1001)
+    node.run(30.0)
+
+    assert 0.4 <= node.part_of(BOB) <= 0.6
+
+
+def test_the_order_of_ones_own_tasks_stays() -> None:
+    node = Node()
+    node.submit(*tasks_of(ANN, 20, states=1e-9, each_new=True), takes=2.0)
+    node.submit(*tasks_of(BOB, 20, first=1001), takes=2.0)
+    order: list[int] = []
+    while node.system.tasks:
+        before = set(node.system.tasks)
+        node.run(2.0)
+        order += sorted(before - set(node.system.tasks))
+
+    assert [task for task in order if task < 1000] == list(range(1, 21))
+
+
+def test_turns_of_cancelled_tasks_are_given_back() -> None:
+    node = Node()
+    node.submit(*tasks_of(BOB, 100, first=1001))
+    node.submit(*tasks_of(ANN, 300))
+    for task in range(1010, 1101):
+        node.handle(e.TaskCancelled(TaskId(task)))
+    node.submit(*tasks_of(BOB, 100, first=2001))
+
+    node.run(60.0)
+
+    assert 0.42 <= node.part_of(BOB) <= 0.58
+
+
+def test_a_user_whose_tasks_fail_gets_no_more_than_others() -> None:
+    """Their time was used, although nothing was learned."""
+    node = Node()
+    node.submit(*tasks_of(ANN))
+    node.submit(*tasks_of(BOB, states=1e-9, each_new=True, first=1001))
+    used: Counter[int] = Counter()
+    for _ in range(40):
+        node.now += 1.0
+        for record in list(node.system.states["cpu"].running.values()):
+            used[record.submitted.owner] += 1
+            if record.submitted.owner == BOB:
+                node.handle(e.TaskFailed(record.id, record.epoch, "raised"))
+            else:
+                node.table.observe(record.row, node.cpu, 1.0, 0.0)
+                node.handle(e.TaskFinished(record.id, record.epoch))
+
+    assert 0.42 <= used[BOB] / used.total() <= 0.58
+
+
+def test_many_waiting_tasks_are_charged_again_in_steps() -> None:
+    node = Node(at_once=16)
+    node.submit(*tasks_of(ANN, 200, states=1e-9))
+    node.submit(*tasks_of(BOB, 200, first=1001))
+
+    node.run(80.0)
+
+    assert 0.42 <= node.part_of(BOB) <= 0.58
+
+
+def test_an_installed_application_is_not_taken_for_another_magnitude() -> None:
+    node = Node()
+    node.table.learn("heat/1", "cpu", 10.0, 1.0)
+    stated = a_task(1, "heat/7", work=7.0, kinds={"cpu"}, seconds=(("cpu", 1e-9),))
+
+    node.submit(stated)
+
+    record = node.system.tasks[TaskId(1)]
+    assert node.table.seconds(record.row, node.cpu) == pytest.approx(7.0)
+
+
+# ---------------------------------------------------------------- corrections
+
+
+def test_a_user_without_measurements_is_believed() -> None:
+    assert StatedTimes().correction(ANN) == 1.0
+
+
+def test_what_is_said_for_all_users_is_not_corrected() -> None:
+    stated = StatedTimes()
+
+    assert not stated.compare(None, 1e-9, 1.0)
+    assert stated.correction(None) == 1.0
+
+
+def test_a_correction_is_for_one_user() -> None:
+    stated = StatedTimes()
+
+    assert stated.compare(ANN, 0.5, 2.0)
+
+    assert stated.correction(ANN) == pytest.approx(4.0)
+    assert stated.correction(BOB) == 1.0
+
+
+def test_true_statements_in_between_do_not_hide_false_ones() -> None:
+    stated = StatedTimes()
+    for _ in range(REMEMBERED):
+        stated.compare(ANN, 1e-6, 1.0)
+        stated.compare(ANN, 1.0, 1.0)
+
+    assert stated.correction(ANN) == pytest.approx(1e6)
+
+
+def test_a_user_who_has_become_accurate_is_believed_again() -> None:
+    stated = StatedTimes()
+    stated.compare(ANN, 1e-6, 1.0)
+    for _ in range(REMEMBERED):
+        stated.compare(ANN, 1.0, 1.1)
+
+    assert stated.correction(ANN) == pytest.approx(1.1)
