@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -18,10 +17,11 @@ from hetsched import actions as a
 from hetsched.arrays import ArrayLimits
 from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
+from hetsched.fair_shares import FairShares
 from hetsched.graphs import STEPS_OF_DECISION
 from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
-from hetsched.quotas import ERROR_OF_TASK_S, LEAST_ERROR_S, AdmissionQuota, FairQueue
+from hetsched.quotas import AdmissionQuota
 from hetsched.system import SECOND
 from hetsched.tasks import (
     COMPLETED,
@@ -52,9 +52,6 @@ ROWS_KEPT = 1024
 """Rows kept in addition to twice those of live tasks; a daemon sees many types in years."""
 
 
-LEAST_FIT = 0.1
-"""Least part of a second on a resource that counts for fair shares."""
-in_fair_order = attrgetter("virtual_start", "sequence")
 UNBOUNDED = 1 << 62
 """Number of steps that stands for no limit."""
 
@@ -75,7 +72,7 @@ class SchedulerState:
         self.admission = AdmissionQuota(system, limits.quotas)
         self.arrays = ArrayLimits(system)
         self.needs = NeedsLedger(system, limits.capacity)
-        self._fair_queue = FairQueue()
+        self.shares = FairShares(system, self.admission)
         self._epoch = first_epoch
         self._sequence = 0
         self._rows: dict[tuple[object, ...], Row] = {}
@@ -87,10 +84,6 @@ class SchedulerState:
         """Ended tasks whose dependents are to be handled, and why they ended."""
         self._to_defer: deque[TaskRecord] = deque()
         """Tasks to defer: their owners have no launcher to start workers."""
-        self._to_charge: deque[TaskRecord] = deque()
-        """Waiting tasks of one owner, in order, to be charged again (`FairQueue`)."""
-        self._misjudged: set[int] = set()
-        """Owners whose waiting tasks are to be charged again."""
         self._replaced: dict[TaskId, TaskRecord] = {}
         self._steps = UNBOUNDED
         self.interrupted = False
@@ -136,7 +129,7 @@ class SchedulerState:
     def unfinished(self) -> bool:
         """Whether the limit of steps left work for the next call."""
         pending = self._ended or self.system.displaced or self._to_defer
-        return bool(pending or self._to_charge or self._misjudged) or self.interrupted
+        return bool(pending or self.shares.pending) or self.interrupted
 
     def _may_admit(self) -> bool:
         """Whether a task can be admitted, for the policy to place."""
@@ -152,8 +145,7 @@ class SchedulerState:
         """
         system = self.system
         pending = self._ended or self._to_defer or system.displaced
-        charging = self._to_charge or self._misjudged
-        if pending or charging or system.beginnings.tasks:
+        if pending or self.shares.pending or system.beginnings.tasks:
             self.continue_pending()
         if self.arrays.to_review or self.admission.to_review:
             self.admit_deferred()
@@ -176,7 +168,7 @@ class SchedulerState:
             task = self._to_defer.popleft()
             self.spend(task)
             self._defer_unless_gone(task)
-        if self._to_charge or self._misjudged:
+        if self.shares.pending:
             self._continue_charging()
         while self.system.displaced and self._steps > 0:
             queue = self.system.displaced[0]
@@ -267,7 +259,7 @@ class SchedulerState:
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Run a task, already out of its queue, in a free slot."""
         name = state.resource.name
-        self._take_turn(task)
+        self.shares.take_turn(task)
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
@@ -285,7 +277,7 @@ class SchedulerState:
         self, task: TaskRecord, state: ResourceState, first: TaskRecord
     ) -> None:
         """Run a task, already out of its queue, behind the first of a train, in its slot."""
-        self._take_turn(task)
+        self.shares.take_turn(task)
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
@@ -390,7 +382,7 @@ class SchedulerState:
         task.not_before = event.begin
         if self.system.breaker.circuits:
             self._avoid_from_start(task)
-        self._charge(task)
+        self.shares.charge_new(task)
         if event.after:
             self._await(task)
         if event.part_of is not None:
@@ -746,9 +738,7 @@ class SchedulerState:
             return  # it is in a queue, and keeps its place
         self._sequence += 1
         task.sequence = self._sequence
-        if self._fair_queue.shared:  # what was charged is for what it used until now
-            self._fair_queue.account(task.submitted.owner).error -= task.charged
-        self._charge(task)
+        self.shares.charge_at_back(task)
 
     def release_worker(self, task: TaskRecord) -> None:
         """Unbind a task from its worker, which is asked to abort it unless it was already."""
@@ -852,27 +842,31 @@ class SchedulerState:
         has_slot = state.running.pop(task.id, None) is not None
         if self.system.crowding is not None:
             self.system.unload(task)
-        if has_slot:
-            self._leave_slot(task, state)
-        else:
+        if has_slot and self.shares.compared:
+            self.shares.count_use(task, state)
+        if not has_slot:
             del state.trailing[task.id]
+        elif task.needs is not None:
+            self.needs.leave(task, state.resource.name)
         task.not_started = task.recalled = False
         task.splits_for = None
-        train, task.train = task.train, None
-        if train is None:
-            return
+        if task.train is not None:
+            self._leave_train(task, task.train, state, has_slot=has_slot)
+
+    def _leave_train(
+        self,
+        task: TaskRecord,
+        train: list[TaskRecord],
+        state: ResourceState,
+        *,
+        has_slot: bool,
+    ) -> None:
+        task.train = None
         train.remove(task)
         if has_slot and train:
             self._pass_slot_to(train[0], state)
         if len(train) == 1:
             train[0].train = None
-
-    def _leave_slot(self, task: TaskRecord, state: ResourceState) -> None:
-        """Count what a task used while it had a slot, and release its needs."""
-        if self._fair_queue.shared:
-            self._count_use(task, state)
-        if task.needs is not None:
-            self.needs.leave(task, state.resource.name)
 
     def _pass_slot_to(self, following: TaskRecord, state: ResourceState) -> None:
         """Let the next task of a train have the slot of the one before it."""
@@ -1054,84 +1048,14 @@ class SchedulerState:
             task.epoch = self._epoch
             self._epoch += 1
 
-    # ------------------------------------------------------------ fair shares
-
-    def _charge(self, task: TaskRecord) -> None:
-        """Charge a task's owner what is expected of the rest of it, and set its place."""
-        owner = task.submitted.owner
-        task.charged = self.system.fit(task.row).least_s * task.left
-        task.virtual_start = self._fair_queue.virtual_start(
-            owner, task.charged, self.admission.quotas.of(owner).share
-        )
-
-    def _take_turn(self, task: TaskRecord) -> None:
-        """Let the fair queue know of a dispatch, unless the task only goes on."""
-        if task.last_resource is None:
-            owner = task.submitted.owner
-            share = self.admission.quotas.of(owner).share
-            self._fair_queue.dispatch(owner, task.virtual_start, task.charged, share)
-
-    def _count_use(self, task: TaskRecord, state: ResourceState) -> None:
-        """Count the time that a task had a slot, in the measure of `_charge`.
-
-        Time on a resource that does not fit the task best counts less, as nobody chose it;
-        but a tenth at least, as a task can be made to fit one resource only.
-        """
-        seconds = (self.system.now - task.since) / SECOND
-        if state.resource.shared:
-            seconds /= len(state.running) + 1
-        fit = self.system.fit(task.row)
-        expected = fit.expected.get(state.resource.name, 0) / SECOND
-        if expected > fit.least_s:
-            seconds *= max(fit.least_s / expected, LEAST_FIT)
-        self._fair_queue.account(task.submitted.owner).error += seconds
-
-    def _settle(self, task: TaskRecord) -> None:
-        """Take the charge of an ended task from what its owner used."""
-        owner = task.submitted.owner
-        account = self._fair_queue.account(owner)
-        if task.last_resource is None:
-            account.disorder += task.charged
-        else:
-            account.error -= task.charged
-        allowed = LEAST_ERROR_S + ERROR_OF_TASK_S * len(self.system.tasks)
-        if account.is_off(allowed):
-            self._misjudged.add(owner)
-
     def _continue_charging(self) -> None:
         """Charge waiting tasks again, up to the limit of steps."""
-        if not self._to_charge:
-            self._correct_charges()
-        while self._to_charge and self._steps > 0:
-            task = self._to_charge.popleft()
+        if self.shares.correct() > self._steps:
+            return  # with many tasks, finding them took long enough for one call
+        while self.shares.to_charge and self._steps > 0:
+            task = self.shares.to_charge.popleft()
             self.spend(task)
             self._recharge(task)
-
-    def _correct_charges(self) -> None:
-        """Correct the charges of an owner whose tasks use more or less than was expected."""
-        owner = self._misjudged.pop()
-        if self._fair_queue.has_others(owner):
-            self._recharge_owner(owner)
-        else:
-            self._fair_queue.forgive(owner)
-
-    def _recharge_owner(self, owner: int) -> None:
-        """Charge an owner's running tasks again, and prepare it for those that wait."""
-        account = self._fair_queue.account(owner)
-        waiting: list[TaskRecord] = []
-        for task in self.system.tasks.values():
-            if task.submitted.owner != owner:
-                continue
-            if task.state is RUNNING:
-                least = self.system.fit(task.row).least_s
-                charge = least * (task.limit - task.progress_then)
-                account.error += charge - task.charged
-                task.charged = charge
-            else:
-                waiting.append(task)
-        waiting.sort(key=in_fair_order)
-        self._fair_queue.restart(owner, self.admission.quotas.of(owner).share)
-        self._to_charge.extend(waiting)
 
     def _recharge(self, task: TaskRecord) -> None:
         """Charge a waiting task again; its place in a queue changes with it."""
@@ -1140,7 +1064,7 @@ class SchedulerState:
         waits, where = task.state in PLACEABLE, task.resource
         if waits:
             self.withdraw(task)
-        self._charge(task)
+        self.shares.charge(task)
         if waits:
             self.enqueue(task, where)
 
@@ -1156,8 +1080,8 @@ class SchedulerState:
             self.release_worker(task)
         completed = advance(task, step, system.now) is COMPLETED
         self.closed[task.id] = system.tasks.pop(task.id)
-        if self._fair_queue.shared:
-            self._settle(task)
+        if self.shares.compared:
+            self.shares.settle(task)
         if system.graphs.nodes:
             system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:

@@ -285,7 +285,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
 
     Attributes:
         virtual_start: its start in the fair queue, which orders otherwise equal tasks of
-            several users; `charged`: the seconds that its owner is charged there for it.
+            several users; `charged`: what its owner is charged for it, in virtual seconds.
         unmet: unfinished tasks that must end first, as the conditions of its submission say.
         needed: whether a task of `after_notok` did not complete, or there is none.
         not_before: instant before which it may not begin.

@@ -9,11 +9,11 @@ import pytest
 from builders import Harness, a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Abort, Preempt, Run, SetTimer
+from hetsched.fair_shares import FairQueue
 from hetsched.ids import TaskId
 from hetsched.limits import Limits, Quota, Quotas
 from hetsched.planning.explain import explain
 from hetsched.policy import Drop
-from hetsched.quotas import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -261,8 +261,8 @@ def test_a_share_of_three_gets_three_turns_of_four() -> None:
 def test_turns_count_computing_time_not_tasks() -> None:
     queue = FairQueue()
 
-    long = [queue.virtual_start(ANN, 10.0, 1.0) for _ in range(2)]
-    short = [queue.virtual_start(BOB, 1.0, 1.0) for _ in range(3)]
+    long = [queue.virtual_start(ANN, 10.0) for _ in range(2)]
+    short = [queue.virtual_start(BOB, 1.0) for _ in range(3)]
 
     assert (long, short) == ([0.0, 10.0], [0.0, 1.0, 2.0])
 
@@ -270,6 +270,6 @@ def test_turns_count_computing_time_not_tasks() -> None:
 def test_who_was_away_saves_no_turns() -> None:
     queue = FairQueue()
     for _ in range(5):
-        queue.dispatch(ANN, queue.virtual_start(ANN, 10.0, 1.0), 10.0, 1.0)
+        queue.advance(queue.virtual_start(ANN, 10.0), 10.0)
 
-    assert queue.virtual_start(BOB, 10.0, 1.0) == 40.0
+    assert queue.virtual_start(BOB, 10.0) == 40.0
