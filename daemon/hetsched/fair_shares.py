@@ -1,6 +1,6 @@
 """Fair shares: users take turns in proportion to the time that their tasks use.
 
-Start-time fair queueing (Goyal, Vin, Cheng 1996) orders the tasks of several users that
+Start-time fair queueing (Goyal, Vin and Cheng 1996) orders the tasks of several users that
 wait for one resource. A task's place is part of its key in a run queue and is fixed when it
 arrives, by the time that is expected of it. What the tasks of each user really use is
 compared with that; where it differs, the user's waiting tasks get new places, up to a limit
@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from hetsched.system import SECOND
+from hetsched.tasks import RUNNING
 
 if TYPE_CHECKING:
     from hetsched.ids import Nanoseconds
@@ -91,10 +92,7 @@ class FairQueue:
 
     def account(self, owner: int) -> Account:
         """Return the account of an owner; a new one where there is none."""
-        found = self._accounts.get(owner)
-        if found is None:
-            found = self._add_account(owner)
-        return found
+        return self._accounts.get(owner) or self._add_account(owner)
 
     def virtual_start(self, owner: int, charge: float) -> float:
         """Return the virtual start of an owner's next task.
@@ -104,8 +102,8 @@ class FairQueue:
             charge: for the task, in virtual seconds.
 
         """
-        account = self.account(owner)
-        start = max(self._clock, account.following)
+        account = self._accounts.get(owner) or self._add_account(owner)
+        start = max(account.following, self._clock)
         account.following = start + charge
         return start
 
@@ -175,12 +173,16 @@ class FairShares:
     """Charges owners for tasks, and compares the charges with what the tasks use.
 
     Attributes:
+        compared: whether several owners have had tasks.
+        pending: whether tasks are to be charged again.
         to_charge: tasks of one owner, in the order of arrival: those that wait are to be
             charged again.
 
     """
 
     def __init__(self, system: System, admission: AdmissionQuota) -> None:
+        self.compared = False
+        self.pending = False
         self.to_charge: deque[TaskRecord] = deque()
         self._system = system
         self._admission = admission
@@ -192,16 +194,6 @@ class FairShares:
         self._in_order = True
         """Whether no task ever went to the back: their order is that of arrival."""
 
-    @property
-    def compared(self) -> bool:
-        """Whether several owners have had tasks."""
-        return self._queue.shared
-
-    @property
-    def pending(self) -> bool:
-        """Whether tasks are to be charged again."""
-        return bool(self.to_charge or self._misjudged)
-
     def charge(self, task: TaskRecord) -> None:
         """Charge a task's owner what is expected of the rest of it, and set its place."""
         owner = task.submitted.owner
@@ -212,19 +204,20 @@ class FairShares:
     def charge_new(self, task: TaskRecord) -> None:
         """Charge a task that arrives; it stays behind its owner's others."""
         self.charge(task)
+        self.compared = self._queue.shared
         if self.to_charge and task.submitted.owner == self._charging:
             self.to_charge.append(task)
 
     def charge_at_back(self, task: TaskRecord) -> None:
         """Charge a task that has used its charge, and goes behind its owner's others."""
         self._in_order = False
-        if self._queue.shared:
+        if self.compared:
             self._queue.account(task.submitted.owner).error -= task.charged
         self.charge_new(task)
 
     def take_turn(self, task: TaskRecord) -> None:
         """Advance the virtual clock, as a task is dispatched."""
-        if not self._queue.shared:
+        if not self.compared:
             self._queue.advance(task.virtual_start, task.charged)
         elif task.last_resource is None:  # else it only goes on
             owner = task.submitted.owner
@@ -257,6 +250,7 @@ class FairShares:
             account.error -= task.charged
         if account.is_off(self._system.now):
             self._misjudged.add(owner)
+            self.pending = True
 
     def correct(self) -> int:
         """Begin to charge the tasks of a misjudged owner again, unless others are in turn.
@@ -268,6 +262,7 @@ class FairShares:
         if self.to_charge:
             return 0
         owner = self._misjudged.pop()
+        self.pending = bool(self._misjudged)
         if not self._queue.has_others(owner):
             self._queue.forgive(owner)
             return 0
@@ -277,11 +272,19 @@ class FairShares:
         if not self._in_order:
             found.sort(key=by_sequence)
         self.to_charge.extend(found)
+        self.pending = bool(found or self._misjudged)
         self._charging = owner
         self._queue.restart(owner)
         rest = REST_OF_TASK * len(found)
         self._queue.account(owner).rests_until = self._system.now + rest
         return len(tasks)
+
+    def next(self) -> TaskRecord | None:
+        """Return the next task to charge again, if it waits; None: another one, or none."""
+        task = self.to_charge.popleft()
+        self.pending = bool(self.to_charge or self._misjudged)
+        waits = task.id in self._system.tasks and task.state is not RUNNING
+        return task if waits else None
 
     def _charge_running(self, owner: int) -> None:
         """Charge an owner's running tasks what is expected of them now."""

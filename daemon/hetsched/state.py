@@ -1053,14 +1053,13 @@ class SchedulerState:
         if self.shares.correct() > self._steps:
             return  # with many tasks, finding them took long enough for one call
         while self.shares.to_charge and self._steps > 0:
-            task = self.shares.to_charge.popleft()
+            task = self.shares.next()
             self.spend(task)
-            self._recharge(task)
+            if task is not None:
+                self._recharge(task)
 
     def _recharge(self, task: TaskRecord) -> None:
         """Charge a waiting task again; its place in a queue changes with it."""
-        if task.id not in self.system.tasks or task.state is RUNNING:
-            return  # it began or ended meanwhile
         waits, where = task.state in PLACEABLE, task.resource
         if waits:
             self.withdraw(task)

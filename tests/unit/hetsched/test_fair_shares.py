@@ -228,6 +228,16 @@ def test_a_user_whose_tasks_fail_gets_no_more_than_others() -> None:
     assert 0.42 <= used[BOB] / used.total() <= 0.58
 
 
+def test_an_owner_without_another_task_needs_no_correction() -> None:
+    node = Node()
+    node.submit(*tasks_of(ANN, 1, states=1e-9))
+    node.submit(*tasks_of(BOB, 20, first=1001))
+
+    node.run(30.0)
+
+    assert node.used == {ANN: 1.0, BOB: 20.0}
+
+
 def test_many_waiting_tasks_are_charged_again_in_steps() -> None:
     node = Node(at_once=16)
     node.submit(*tasks_of(ANN, 200, states=1e-9))

@@ -1,0 +1,82 @@
+"""Two users of one daemon with real uids, one of whom states false times: root only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from system import test_users
+from system.private_daemon import PATIENCE
+from system.test_users import ANN, BEN, GROUP, House
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = test_users.pytestmark
+
+ONE_SLOT = """[[resource]]
+name = "cpu"
+kind = "cpu"
+driver = "null"
+"""
+PROGRAM = """
+import json, sys, time
+from libtask.client.client import Client, Selection
+
+def work(number):
+    import time
+    time.sleep(0.02)
+
+socket, count, said, at = sys.argv[1:]
+client = Client(socket)
+time.sleep(max(float(at) - time.monotonic(), 0.0))
+list(client.map(work, range(int(count)), seconds={"cpu": float(said)}))
+print(json.dumps([each.started for each in client.tasks(Selection(limit=1000))]))
+"""
+SYNC_S = 3.0
+"""Until the clients of both users are connected."""
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    config = f'policy = "affinity"\nsocket_group = "{GROUP.gr_name}"\n'
+    monkeypatch.setattr(test_users, "CONFIG", config)
+    monkeypatch.setattr(test_users, "RESOURCES", ONE_SLOT)
+    folder = Path(tempfile.mkdtemp(prefix="hetd-users-"))
+    folder.chmod(0o755)
+    house = House(folder)
+    yield house
+    house.close()
+    shutil.rmtree(folder)
+
+
+def begin(
+    house: House, uid: int, count: int, said: float, at: float
+) -> subprocess.Popen[str]:
+    python = house.command(uid)[:-1]  # without -m
+    words = [str(house.socket), str(count), str(said), str(at)]
+    return subprocess.Popen(
+        [*python, "-c", PROGRAM, *words],
+        env=house.environment(uid),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_tasks_said_to_take_no_time_do_not_all_go_first(house: House) -> None:
+    at = time.monotonic() + SYNC_S
+    liar = begin(house, ANN, 300, 1e-9, at)
+    honest = begin(house, BEN, 20, 0.02, at + 0.3)
+
+    theirs = json.loads(liar.communicate(timeout=PATIENCE)[0])
+    own = json.loads(honest.communicate(timeout=PATIENCE)[0])
+
+    assert len(own) == 20
+    assert max(own) < max(theirs)
