@@ -67,6 +67,10 @@ def command(  # noqa: PLR0913  one argument an option
 ) -> None:
     """Re-make the tables and figures of the paper NAME."""
     catalogue = figures_of(name)
+    if delays and not on_daemon:
+        raise InputError("--delay: only with --live")
+    if plot is not None:
+        _make_folder(plot)
     if on_daemon:
         # so that the private daemon is ended too
         signal.signal(signal.SIGTERM, _leave)
@@ -132,11 +136,15 @@ def _chosen(known: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(wanted)) or offered
 
 
-def _draw(name: str, catalogue: Catalogue, made: list[Figure], folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
+    """Before the runs, which may take minutes: a wrong folder is refused at once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}") from error
+
+
+def _draw(name: str, catalogue: Catalogue, made: list[Figure], folder: Path) -> None:
     for figure in made:
         draw = _draws(catalogue, figure)
         if draw is not None:
