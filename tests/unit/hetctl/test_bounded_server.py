@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -88,6 +89,21 @@ def test_connections_beyond_the_bound_take_no_thread(server: BoundedServer) -> N
 
         assert all(map(is_closed, others))
         assert active_count() == threads + MOST
+        held[0].sendall(b"\r\n")
+        assert held[0].recv(100).startswith(b"HTTP/1.0 200")
+
+
+def test_other_users_cannot_take_the_connections_of_the_owner(
+    server: BoundedServer,
+) -> None:
+    server.owner = os.getuid() + 1
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(server)) for _ in range(MOST)]
+        assert all(map(is_closed, held[MOST // 2 :]))
+
+        server.owner = os.getuid()
+
+        assert said(server) == b"hello"
         held[0].sendall(b"\r\n")
         assert held[0].recv(100).startswith(b"HTTP/1.0 200")
 
