@@ -29,13 +29,13 @@ by_sequence = attrgetter("sequence")
 OWNERS_KEPT = 10_000
 """Owners whose next virtual start is kept even when it has passed."""
 
-LEAST_ERROR_S = 0.25
+LEAST_ERROR_S = 0.03
 """Virtual seconds by which charges may be wrong before waiting tasks are charged again."""
 EXACT_S = 1e-6
 """Virtual seconds by which sums of charges differ, as they are rounded."""
-REST_OF_TASK = 200_000
-"""Time without another correction for each task that was charged again, which takes a twentieth
-of it."""
+REST_OF_TASK = 300_000
+"""Nanoseconds without another correction for each task that was charged again: thirty times as
+long as it takes."""
 
 
 class Account:
@@ -60,10 +60,10 @@ class Account:
         self.misjudged = False
         self.rests_until: Nanoseconds = 0
 
-    def is_off(self, now: Nanoseconds) -> bool:
-        """Whether the virtual starts of its waiting tasks are to be corrected now."""
-        off = max(abs(self.error), self.disorder) > LEAST_ERROR_S
-        return (off or self.misjudged) and now >= self.rests_until
+    @property
+    def is_off(self) -> bool:
+        """Whether the virtual starts of its waiting tasks are to be corrected."""
+        return self.misjudged or max(abs(self.error), self.disorder) > LEAST_ERROR_S
 
 
 class FairQueue:
@@ -237,8 +237,9 @@ class FairShares:
         if expected > fit.least_s:
             seconds *= max(fit.least_s / expected, LEAST_FIT)
         owner = task.submitted.owner
-        share = self._admission.quotas.of(owner).share
-        self._queue.account(owner).error += seconds / share
+        account = self._queue.account(owner)
+        account.error += seconds / self._admission.quotas.of(owner).share
+        self._note(owner, account)
 
     def settle(self, task: TaskRecord) -> None:
         """Take the charge of an ended task from what its owner used."""
@@ -248,9 +249,19 @@ class FairShares:
             account.disorder += task.charged
         else:
             account.error -= task.charged
-        if account.is_off(self._system.now):
+        self._note(owner, account)
+
+    def _note(self, owner: int, account: Account) -> None:
+        """Note an owner whose charges are off, and let the next one be corrected that may be."""
+        if account.is_off:
             self._misjudged.add(owner)
-            self.pending = True
+        if self._misjudged and not self.pending:
+            now = self._system.now
+            rests = map(self._rests_until, self._misjudged)
+            self.pending = any(until <= now for until in rests)
+
+    def _rests_until(self, owner: int) -> Nanoseconds:
+        return self._queue.account(owner).rests_until
 
     def correct(self) -> int:
         """Begin to charge the tasks of a misjudged owner again, unless others are in turn.
@@ -261,8 +272,9 @@ class FairShares:
         """
         if self.to_charge:
             return 0
-        owner = self._misjudged.pop()
-        self.pending = bool(self._misjudged)
+        owner = min(self._misjudged, key=self._rests_until)
+        self._misjudged.discard(owner)
+        self.pending = False
         if not self._queue.has_others(owner):
             self._queue.forgive(owner)
             return 0
@@ -272,7 +284,7 @@ class FairShares:
         if not self._in_order:
             found.sort(key=by_sequence)
         self.to_charge.extend(found)
-        self.pending = bool(found or self._misjudged)
+        self.pending = bool(found)
         self._charging = owner
         self._queue.restart(owner)
         rest = REST_OF_TASK * len(found)
@@ -282,7 +294,7 @@ class FairShares:
     def next(self) -> TaskRecord | None:
         """Return the next task to charge again, if it waits; None: another one, or none."""
         task = self.to_charge.popleft()
-        self.pending = bool(self.to_charge or self._misjudged)
+        self.pending = bool(self.to_charge)
         waits = task.id in self._system.tasks and task.state is not RUNNING
         return task if waits else None
 

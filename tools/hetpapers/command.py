@@ -69,16 +69,16 @@ def command(  # noqa: PLR0913  one argument an option
     catalogue = figures_of(name)
     if delays and not on_daemon:
         raise InputError("--delay: only with --live")
-    if plot is not None:
-        _make_folder(plot)
     if on_daemon:
         # so that the private daemon is ended too
         signal.signal(signal.SIGTERM, _leave)
         recipe = _live_of(name, catalogue)
         plan = _plan(recipe, wanted, seeds, scale, delays)
+        _make_folder(plot)
         made = recipe.make(plan, _tell)
     else:
         ids = _chosen(catalogue.recipes, wanted)
+        _make_folder(plot)
         made = [catalogue.recipes[id_].make(seeds or catalogue.seeds) for id_ in ids]
     if plot is not None:
         _draw(name, catalogue, made, plot)
@@ -136,8 +136,10 @@ def _chosen(known: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(wanted)) or offered
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Path | None) -> None:
     """Before the runs, which may take minutes: a wrong folder is refused at once."""
+    if folder is None:
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

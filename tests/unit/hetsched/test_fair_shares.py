@@ -118,6 +118,19 @@ def test_false_statements_change_nobodys_part(
     assert 0.45 <= node.part_of(BOB) <= 0.55
 
 
+@pytest.mark.parametrize("policy", ["affinity", "finish-time"])
+@pytest.mark.parametrize("states", [1e-9, 0.02, 100.0, None])
+def test_parts_are_equal_in_each_second(policy: str, states: float | None) -> None:
+    node = Node(policy)
+    node.submit(*tasks_of(BOB, 400, states=states, first=1001), takes=0.02)
+    node.submit(*tasks_of(ANN, 400, states=0.02), takes=0.02)
+
+    for _ in range(6):
+        node.used = {ANN: 0.0, BOB: 0.0}
+        node.run(1.0)
+        assert 0.45 <= node.part_of(BOB) <= 0.55
+
+
 def test_who_states_too_much_is_not_left_behind() -> None:
     node = Node()
     node.submit(*tasks_of(BOB, states=1000.0))
