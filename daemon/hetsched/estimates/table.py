@@ -55,6 +55,9 @@ MOST_OFF = 10.0
 """Factor by which a stated time of an installed application may differ from the one that
 measurements of other sizes give."""
 
+MOST_S = 1e12
+"""Of a corrected time."""
+
 WORTH_PUBLISHING = 0.05
 """Relative change of an expectation that is published to policies."""
 WORTH_PUBLISHING_S = 0.0005
@@ -326,24 +329,28 @@ class EstimateTable:
                 return Prediction(point.seconds_at(work), point.computing.spread)
         stated = _stated(row, resource)
         if stated is not None:
-            return Prediction(self._corrected(row, resource, stated), STATED_SPREAD)
+            seconds = self._corrected(row.type, resource, stated, work)
+            return Prediction(seconds, STATED_SPREAD)
         for name in names:
             near = self._near(name, resource)
             if near:
                 return _expect(near, name, work)
         return self._guess(names, work)
 
-    def _corrected(self, row: Row, resource: Resource, stated: float) -> float:
+    def _corrected(
+        self, task_type: str, resource: Resource, stated: float, work: float
+    ) -> float:
         """Correct a stated time.
 
         That of an installed application, which all users share, by measurements of other
         sizes; that of a user's own program, by the error of the user's earlier statements.
         """
-        owner = owner_of(row.type)
-        near = self._near(row.type, resource) if owner is None else NONE_NEAR
+        owner = owner_of(task_type)
+        near = self._near(task_type, resource) if owner is None else None
         if not near:
-            return max(stated * self._stated_times.correction(owner), LEAST_S)
-        expected = _expect(near, row.type, row.work).seconds
+            corrected = stated * self._stated_times.correction(owner)
+            return min(max(corrected, LEAST_S), MOST_S)
+        expected = _expect(near, task_type, work).seconds
         return min(max(stated, expected / MOST_OFF), expected * MOST_OFF)
 
     def _unmeasured(self, row: Row, resource: Resource) -> float | None:
@@ -370,7 +377,6 @@ class EstimateTable:
 
 
 NONE: Mapping[str, dict[Key, Point]] = {}
-NONE_NEAR: dict[Key, Point] = {}
 
 
 def _names(task_type: str) -> tuple[str, ...]:

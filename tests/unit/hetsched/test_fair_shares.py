@@ -261,18 +261,36 @@ def test_many_waiting_tasks_are_charged_again_in_steps() -> None:
     assert 0.42 <= node.part_of(BOB) <= 0.58
 
 
-def test_an_installed_application_is_not_taken_for_another_magnitude() -> None:
+@pytest.mark.parametrize(
+    ("work", "least"), [(7.0, 7.0), (0.0, 1.0), (-1.0, 1.0), (float("inf"), 1.0)]
+)
+def test_an_installed_application_is_not_taken_for_another_magnitude(
+    work: float, least: float
+) -> None:
+    """A tenth of what another size tells; an amount that tells nothing counts as one."""
     node = Node()
     node.table.learn("heat/1", "cpu", 10.0, 1.0)
-    stated = a_task(1, "heat/7", work=7.0, kinds={"cpu"}, seconds=(("cpu", 1e-9),))
+    stated = a_task(1, "heat/7", work=work, kinds={"cpu"}, seconds=(("cpu", 1e-9),))
 
     node.submit(stated)
 
     record = node.system.tasks[TaskId(1)]
-    assert node.table.seconds(record.row, node.cpu) == pytest.approx(7.0)
+    assert node.table.seconds(record.row, node.cpu) == pytest.approx(least)
 
 
 # ---------------------------------------------------------------- corrections
+
+
+def test_a_corrected_time_stays_finite() -> None:
+    node = Node()
+    node.submit(*tasks_of(ANN, 1, states=1e-9), takes=1e6)
+    node.run(2e6)
+
+    [other] = tasks_of(ANN, 1, states=1e300, each_new=True, first=2)
+    node.submit(other)
+
+    [record] = node.system.tasks.values()
+    assert node.table.seconds(record.row, node.cpu) == 1e12
 
 
 def test_a_user_without_measurements_is_believed() -> None:
