@@ -17,7 +17,7 @@ from hetsched.system import SECOND
 from hetsched.tasks import RUNNING
 
 if TYPE_CHECKING:
-    from hetsched.ids import Nanoseconds
+    from hetsched.ids import Nanoseconds, TaskId
     from hetsched.quotas import AdmissionQuota
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
@@ -191,6 +191,8 @@ class FairShares:
         """Owner of the tasks to charge."""
         self._misjudged: set[int] = set()
         """Owners whose waiting tasks are to be charged again."""
+        self._turns: set[TaskId] = set()
+        """Tasks that took a turn: what their owners reached includes their charges."""
         self._in_order = True
         """Whether no task ever went to the back: their order is that of arrival."""
 
@@ -204,22 +206,25 @@ class FairShares:
     def charge_new(self, task: TaskRecord) -> None:
         """Charge a task that arrives; it stays behind its owner's others."""
         self.charge(task)
-        self.compared = self._queue.shared
+        if self._queue.shared and not self.compared:
+            self.compared = True
+            for state in self._system.states.values():
+                self._turns.update(state.running)
         if self.to_charge and task.submitted.owner == self._charging:
             self.to_charge.append(task)
 
     def charge_at_back(self, task: TaskRecord) -> None:
         """Charge a task that has used its charge, and goes behind its owner's others."""
         self._in_order = False
-        if self.compared:
-            self._queue.account(task.submitted.owner).error -= task.charged
+        self._take_back(task, self._queue.account(task.submitted.owner))
         self.charge_new(task)
 
     def take_turn(self, task: TaskRecord) -> None:
         """Advance the virtual clock, as a task is dispatched."""
         if not self.compared:
             self._queue.advance(task.virtual_start, task.charged)
-        elif task.last_resource is None:  # else it only goes on
+        elif task.id not in self._turns:  # else it only goes on
+            self._turns.add(task.id)
             owner = task.submitted.owner
             self._queue.take_turn(owner, task.virtual_start, task.charged)
 
@@ -245,10 +250,8 @@ class FairShares:
         """Take the charge of an ended task from what its owner used."""
         owner = task.submitted.owner
         account = self._queue.account(owner)
-        if task.last_resource is None:
+        if not self._take_back(task, account):
             account.disorder += task.charged
-        else:
-            account.error -= task.charged
         self._note(owner, account)
 
     def _note(self, owner: int, account: Account) -> None:
@@ -281,15 +284,27 @@ class FairShares:
         self._charge_running(owner)
         tasks = self._system.tasks.values()
         found = [task for task in tasks if task.submitted.owner == owner]
+        account = self._queue.account(owner)
+        for number in tuple(self._turns):
+            task = self._system.tasks[number]
+            if task.submitted.owner == owner and task.state is not RUNNING:
+                self._take_back(task, account)
         if not self._in_order:
             found.sort(key=by_sequence)
         self.to_charge.extend(found)
         self.pending = bool(found)
         self._charging = owner
         self._queue.restart(owner)
-        rest = REST_OF_TASK * len(found)
-        self._queue.account(owner).rests_until = self._system.now + rest
+        account.rests_until = self._system.now + REST_OF_TASK * len(found)
         return len(tasks)
+
+    def _take_back(self, task: TaskRecord, account: Account) -> bool:
+        """Take back the charge of a task that took a turn, as its use was counted."""
+        if task.id not in self._turns:
+            return False
+        self._turns.discard(task.id)
+        account.error -= task.charged
+        return True
 
     def next(self) -> TaskRecord | None:
         """Return the next task to charge again, if it waits; None: another one, or none."""
