@@ -138,6 +138,21 @@ class FairQueue:
             if other != owner
         )
 
+    def drop_common_error(self) -> None:
+        """Drop the part of the error that is the same for all owners with waiting tasks."""
+        errors = [
+            each.error
+            for each in self._accounts.values()
+            if each.following > self._clock
+        ]
+        if not errors:
+            return
+        common = max(min(errors), 0.0) + min(max(errors), 0.0)
+        if common:
+            for each in self._accounts.values():
+                if each.following > self._clock:
+                    each.error -= common
+
     def forgive(self, owner: int) -> None:
         """Compare an owner's use and charges from now on: no other was waiting until now."""
         account = self.account(owner)
@@ -244,7 +259,8 @@ class FairShares:
         owner = task.submitted.owner
         account = self._queue.account(owner)
         account.error += seconds / self._admission.quotas.of(owner).share
-        self._note(owner, account)
+        if account.error > LEAST_ERROR_S:
+            self._note(owner, account)
 
     def settle(self, task: TaskRecord) -> None:
         """Take the charge of an ended task from what its owner used."""
@@ -252,10 +268,13 @@ class FairShares:
         account = self._queue.account(owner)
         if not self._take_back(task, account):
             account.disorder += task.charged
-        self._note(owner, account)
+        if self._misjudged or account.is_off:
+            self._note(owner, account)
 
     def _note(self, owner: int, account: Account) -> None:
         """Note an owner whose charges are off, and let the next one be corrected that may be."""
+        if account.is_off:
+            self._queue.drop_common_error()
         if account.is_off:
             self._misjudged.add(owner)
         if self._misjudged and not self.pending:

@@ -131,6 +131,19 @@ def test_parts_are_equal_in_each_second(policy: str, states: float | None) -> No
         assert 0.45 <= node.part_of(BOB) <= 0.55
 
 
+def test_who_errs_alike_keeps_taking_turns() -> None:
+    node = Node()
+    for first in range(1, 1001, 100):
+        for user in (ANN, BOB):
+            start = first + 10_000 * (user == BOB)
+            node.submit(*tasks_of(user, 100, states=0.001, first=start), takes=0.01)
+
+    for _ in range(4):
+        node.used = {ANN: 0.0, BOB: 0.0}
+        node.run(0.25)
+        assert 0.45 <= node.part_of(BOB) <= 0.55
+
+
 def test_who_states_too_much_is_not_left_behind() -> None:
     node = Node()
     node.submit(*tasks_of(BOB, states=1000.0))
