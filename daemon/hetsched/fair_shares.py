@@ -38,7 +38,7 @@ REST_OF_TASK = 300_000
 long as it takes."""
 
 
-class Account:
+class OwnerCharges:
     """The charges of an owner, in virtual seconds: seconds by the owner's share.
 
     Attributes:
@@ -87,10 +87,10 @@ class FairQueue:
         self.shared = False
         self._clock = 0.0
         self._reached = 0.0
-        """`Account.reached` of the only owner."""
-        self._accounts: dict[int, Account] = {}
+        """`OwnerCharges.reached` of the only owner."""
+        self._accounts: dict[int, OwnerCharges] = {}
 
-    def account(self, owner: int) -> Account:
+    def account(self, owner: int) -> OwnerCharges:
         """Return the account of an owner; a new one where there is none."""
         return self._accounts.get(owner) or self._add_account(owner)
 
@@ -167,7 +167,7 @@ class FairQueue:
         account.error = account.disorder = 0.0
         account.misjudged = False
 
-    def _add_account(self, owner: int) -> Account:
+    def _add_account(self, owner: int) -> OwnerCharges:
         if len(self._accounts) >= OWNERS_KEPT:
             self._forget_idle()
         if self._accounts and not self.shared:
@@ -175,7 +175,7 @@ class FairQueue:
             for only in self._accounts.values():  # what its tasks used was not counted
                 only.reached = self._reached
                 only.misjudged = True
-        made = self._accounts[owner] = Account()
+        made = self._accounts[owner] = OwnerCharges()
         return made
 
     def _forget_idle(self) -> None:
@@ -271,7 +271,7 @@ class FairShares:
         if self._misjudged or account.is_off:
             self._note(owner, account)
 
-    def _note(self, owner: int, account: Account) -> None:
+    def _note(self, owner: int, account: OwnerCharges) -> None:
         """Note an owner whose charges are off, and let the next one be corrected that may be."""
         if account.is_off:
             self._queue.drop_common_error()
@@ -317,7 +317,7 @@ class FairShares:
         account.rests_until = self._system.now + REST_OF_TASK * len(found)
         return len(tasks)
 
-    def _take_back(self, task: TaskRecord, account: Account) -> bool:
+    def _take_back(self, task: TaskRecord, account: OwnerCharges) -> bool:
         """Take back the charge of a task that took a turn, as its use was counted."""
         if task.id not in self._turns:
             return False
