@@ -286,7 +286,7 @@ class FairShares:
         return self._queue.account(owner).rests_until
 
     def correct(self) -> int:
-        """Begin to charge the tasks of a misjudged owner again, unless others are in turn.
+        """Begin to charge the tasks of a misjudged owner again, if other owners wait.
 
         Returns:
             the number of tasks that were looked at.

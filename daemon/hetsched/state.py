@@ -861,6 +861,7 @@ class SchedulerState:
         *,
         has_slot: bool,
     ) -> None:
+        """Remove a task from its train; the next one gets the slot that it had."""
         task.train = None
         train.remove(task)
         if has_slot and train:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from system import test_users
 from system.private_daemon import PATIENCE
-from system.test_users import ANN, BEN, GROUP, House
+from system.test_users import ANN, BEN, GROUP, House, a_house
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,12 +46,8 @@ def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     config = f'policy = "affinity"\nsocket_group = "{GROUP.gr_name}"\n'
     monkeypatch.setattr(test_users, "CONFIG", config)
     monkeypatch.setattr(test_users, "RESOURCES", ONE_SLOT)
-    folder = Path(tempfile.mkdtemp(prefix="hetd-users-"))
-    folder.chmod(0o755)
-    house = House(folder)
-    yield house
-    house.close()
-    shutil.rmtree(folder)
+    with a_house() as house:
+        yield house
 
 
 def begin(

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,14 +240,23 @@ class House:
         assert status == 0
 
 
-@pytest.fixture
-def house() -> Iterator[House]:
+@contextmanager
+def a_house() -> Iterator[House]:
+    """Run a daemon for several users in a folder that all of them can enter."""
     folder = Path(tempfile.mkdtemp(prefix="hetd-users-"))
     folder.chmod(0o755)
     house = House(folder)
-    yield house
-    house.close()
-    shutil.rmtree(folder)
+    try:
+        yield house
+    finally:
+        house.close()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with a_house() as house:
+        yield house
 
 
 def test_users_share_a_daemon_and_nothing_else(house: House) -> None:

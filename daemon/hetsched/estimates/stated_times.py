@@ -45,7 +45,7 @@ class StatedTimes:
         """
         if owner is None:
             return False
-        error = math.log(measured / expected)
+        error = math.log(measured) - math.log(expected)  # the quotient may be 0
         errors = self._errors.pop(owner, [])[1 - REMEMBERED :]
         errors.append(min(max(error, -LARGEST), LARGEST))
         self._errors[owner] = errors

@@ -326,6 +326,17 @@ def test_a_correction_is_for_one_user() -> None:
     assert stated.correction(BOB) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("expected", "measured"), [(100.0, 5e-324), (1e-9, 1e300), (1e300, 1e-9)]
+)
+def test_a_correction_is_bounded(expected: float, measured: float) -> None:
+    stated = StatedTimes()
+
+    stated.compare(ANN, expected, measured)
+
+    assert 0.99e-12 <= stated.correction(ANN) <= 1.01e12
+
+
 def test_true_statements_in_between_do_not_hide_false_ones() -> None:
     stated = StatedTimes()
     for _ in range(REMEMBERED):

@@ -108,6 +108,12 @@ def each_second(node: Node, owner: int, seconds: int) -> list[float]:
     return [node.shares(owner, start, start + 1.0) for start in starts]
 
 
+def assert_equal_in_each_second(node: Node) -> None:
+    shares = each_second(node, HONEST, 2)
+    assert min(shares) >= 0.45
+    assert max(shares) <= 0.55
+
+
 @pytest.mark.parametrize("end", ["finished", "failed", "lost", "cancelled"])
 @pytest.mark.parametrize("said", [1e-9, 0.01, None, 1000.0])
 @pytest.mark.parametrize("policy", POLICIES)
@@ -120,9 +126,7 @@ def test_a_user_gains_nothing_by_false_times(
 
     node.run(2.0)
 
-    shares = each_second(node, HONEST, 2)
-    assert min(shares) >= 0.45
-    assert max(shares) <= 0.55
+    assert_equal_in_each_second(node)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -133,9 +137,7 @@ def test_long_tasks_said_to_be_short_gain_nothing(policy: str) -> None:
 
     node.run(2.0)
 
-    shares = each_second(node, HONEST, 2)
-    assert min(shares) >= 0.45
-    assert max(shares) <= 0.55
+    assert_equal_in_each_second(node)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -147,9 +149,7 @@ def test_types_of_many_times_gain_nothing(policy: str) -> None:
 
     node.run(2.0)
 
-    shares = each_second(node, HONEST, 2)
-    assert min(shares) >= 0.45
-    assert max(shares) <= 0.55
+    assert_equal_in_each_second(node)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
