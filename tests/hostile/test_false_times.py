@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from system import test_users
 from system.private_daemon import PATIENCE
-from system.test_users import ANN, BEN, GROUP, House, a_house
+from system.shared_daemon import ANN, BEN, SharedDaemon, missing, shared_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = test_users.pytestmark
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 
-ONE_SLOT = """[[resource]]
+CONFIG = """
+policy = "affinity"
+[[resource]]
 name = "cpu"
 kind = "cpu"
 driver = "null"
@@ -42,31 +43,28 @@ SYNC_S = 3.0
 
 
 @pytest.fixture
-def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    config = f'policy = "affinity"\nsocket_group = "{GROUP.gr_name}"\n'
-    monkeypatch.setattr(test_users, "CONFIG", config)
-    monkeypatch.setattr(test_users, "RESOURCES", ONE_SLOT)
-    with a_house() as house:
-        yield house
+def shared() -> Iterator[SharedDaemon]:
+    with shared_daemon(CONFIG) as shared:
+        yield shared
 
 
 def begin(
-    house: House, uid: int, count: int, said: float, at: float
+    shared: SharedDaemon, uid: int, count: int, said: float, at: float
 ) -> subprocess.Popen[str]:
-    python = house.command(uid)[:-1]  # without -m
-    words = [str(house.socket), str(count), str(said), str(at)]
+    python = shared.command(uid)[:-1]  # without -m
+    words = [str(shared.socket), str(count), str(said), str(at)]
     return subprocess.Popen(
         [*python, "-c", PROGRAM, *words],
-        env=house.environment(uid),
+        env=shared.environment(uid),
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def test_tasks_said_to_take_no_time_do_not_all_go_first(house: House) -> None:
+def test_tasks_said_to_take_no_time_do_not_all_go_first(shared: SharedDaemon) -> None:
     at = time.monotonic() + SYNC_S
-    liar = begin(house, ANN, 300, 1e-9, at)
-    honest = begin(house, BEN, 20, 0.02, at + 0.3)
+    liar = begin(shared, ANN, 300, 1e-9, at)
+    honest = begin(shared, BEN, 20, 0.02, at + 0.3)
 
     theirs = json.loads(liar.communicate(timeout=PATIENCE)[0])
     own = json.loads(honest.communicate(timeout=PATIENCE)[0])
