@@ -10,6 +10,7 @@
     simulate   the whole daemon without processes: one seed is one run
     powercuts  the machine's power (needs root)
     attacks    what an honest user waits beside the attacks of another (needs root)
+    shares     the parts of two users by second; starts of urgent tasks (needs root)
     builds     the scheduler's sources beside its compiled modules: the same decisions?
     turns      the heaviest messages at 100,000 waiting tasks: how long the loop is held
 
@@ -35,6 +36,7 @@ from torture import (
     points,
     pool_kills,
     powercuts,
+    shares,
     simulate,
     soak,
 )
@@ -53,6 +55,7 @@ RUNS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "calls": calls.run,
     "soak": soak.run,
     "attacks": attacks.run,
+    "shares": shares.run,
     "builds": builds.run,
     "turns": heaviest.run,
 }

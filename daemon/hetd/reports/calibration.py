@@ -218,7 +218,7 @@ class Calibration:
             self._journal.measured(record.row.type, record.submitted.owner)
         # on the way through the first run of a type, unequal strips look like a change
         sure = setup is not None or self._profiles.knows(record.row.type)
-        if news.drift is not None and sure:
+        if news.drift is not None and sure and alone > WORTH_LEARNING_S:
             _tell_drift(record, resource, news)
 
 

@@ -126,6 +126,8 @@ class ConnectionGuard:
             REFUSAL_S, LONGEST_REFUSAL_S, MOST_REFUSED, forget=LONGEST_REFUSAL_S
         )
         self._base = _resident()
+        self._kept = 0
+        """Bytes that tasks took at some time: Python keeps them for later tasks."""
         self._told = 0.0
         self._freeing_until = 0.0
         self._trimmed = 0.0
@@ -282,13 +284,23 @@ class ConnectionGuard:
     # ------------------------------------------------------------ memory
 
     def _growth(self) -> int:
-        return _resident() - self._base - self.granted
+        """Return the bytes that peers may have filled: not those that tasks take, or took."""
+        grown = _resident() - self._base
+        self._kept = min(max(self._kept, self.granted), grown)
+        return grown - max(self._kept, self.granted)
+
+    def _is_strained(self, grown: int) -> bool:
+        """Whether little is left of `memory_mb`, or of what the service manager allows."""
+        free = max(self._kept - self.granted, 0)
+        used = _resident() - free
+        return (
+            grown > STRAINED * self._allowance.memory or used > STRAINED * self._bound
+        )
 
     def _look_at_memory(self, now: float) -> None:
         limit = self._allowance.memory
         grown = self._growth()
-        used = _resident()
-        self.strained = grown > STRAINED * limit or used > STRAINED * self._bound
+        self.strained = self._is_strained(grown)
         if grown > limit // 8:
             self._trim(now)
             grown = self._growth()

@@ -39,6 +39,9 @@ BATCH = 256
 """Messages taken in one turn of the loop: bounds the time until the next commit."""
 LARGE = 16 * 1024
 """Bytes of a message above which decoding takes noticeable time."""
+REFUSED_IF_STRAINED = 64 * 1024
+"""Bytes of a message above which it is refused while there is little memory. A request about
+`MAX_IDS` tasks is smaller, as cancelling tasks frees memory."""
 PARTS = 3
 """Parts that are kept of a message: its routing id, its one frame, and one too many."""
 SELF_TEST_S = 5.0
@@ -148,7 +151,8 @@ class Router:
     ) -> Envelope | None:
         """Skip decoding a large request that would be refused now."""
         peer = _peer(frames)
-        if not self.strained and not is_put_off(peer.uid):
+        strained = self.strained and len(frames[-1]) > REFUSED_IF_STRAINED
+        if not strained and not is_put_off(peer.uid):
             return None
         number = request_in(frames[-1].buffer)
         return None if number is None else Envelope(peer, Request(number))

@@ -190,6 +190,15 @@ def test_unequal_strips_of_a_first_run_are_no_drift(
     assert caplog.messages == []
 
 
+def test_noise_of_short_tasks_is_no_drift(caplog: pytest.LogCaptureFixture) -> None:
+    running = Running()
+    for seconds in (1e-3, 2e-3, 1e-3):
+        for _ in range(500):
+            running.finish(seconds)
+
+    assert caplog.messages == []
+
+
 def test_drift_of_tasks_without_strips_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -18,7 +18,15 @@ import pytest
 from hetd.transport import connection_guard as module
 from hetd.transport.connection_guard import Allowance
 from hetd.transport.router import Router
-from libtask.messages import ListTasks, Request, Submit, TaskSpec, encode
+from libtask.messages import (
+    MAX_IDS,
+    Control,
+    ListTasks,
+    Request,
+    Submit,
+    TaskSpec,
+    encode,
+)
 from torture.zmtp import RawPeer, flood_parts
 from unit.scripted_daemon import until
 
@@ -112,7 +120,8 @@ def test_large_requests_wait_while_there_is_little_memory(
     monkeypatch.setattr(module, "_resident", lambda: size[0])
     router = make(Allowance(memory=100 << 20))
     router.guard.begin(0)
-    large = Submit(7, [TaskSpec("app", {"data": "x" * 20_000})])
+    large = Submit(7, [TaskSpec("app", {"data": "x" * 70_000})])
+    many = Control(9, "cancel", list(range(1 << 31, (1 << 31) + MAX_IDS)))
     read = []
 
     for grown, strained in ((80 << 20, True), (0, False)):
@@ -120,13 +129,13 @@ def test_large_requests_wait_while_there_is_little_memory(
         _await_strain(router, strained)
         with RawPeer(router.path) as peer:
             peer.greet()
-            for message in (large, ListTasks(8)):
+            for message in (large, ListTasks(8), many):
                 peer.send(encode(message))
                 until(router.waiting, "a request")
                 read += [each.message for each in router.receive()]
 
     # a bare request is one that was not read; the loop says that it is busy
-    assert read == [Request(7), ListTasks(8), large, ListTasks(8)]
+    assert read == [Request(7), ListTasks(8), many, large, ListTasks(8), many]
 
 
 def test_what_arrives_at_a_quiet_daemon_is_followed_by_a_check(
@@ -178,6 +187,46 @@ def test_what_tasks_need_is_no_growth(
     router.guard.granted = 500 << 20
 
     assert router.guard._growth() == 0
+
+
+def test_memory_that_ended_tasks_took_is_no_growth(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python keeps it for later tasks, and does not return it to the system
+    size = [100 << 20]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    router = make(Allowance(memory=100 << 20))
+    router.guard.begin(0)
+    size[0] = (100 << 20) + (500 << 20)
+    router.guard.granted = 800 << 20
+    until(lambda: router.guard._kept == 500 << 20, "a look at the memory")
+
+    router.guard.granted = 0
+    assert router.guard._growth() == 0
+    size[0] += 80 << 20
+    assert router.guard._growth() == 80 << 20
+    _await_strain(router, wanted=True)
+    size[0] = 100 << 20
+    assert router.guard._growth() == 0
+    _await_strain(router, wanted=False)
+    size[0] += 80 << 20
+    assert router.guard._growth() == 80 << 20
+
+
+def test_memory_that_ended_tasks_took_is_free_for_large_requests(
+    make: Callable[[Allowance], Router], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = [100 << 20]
+    monkeypatch.setattr(module, "_resident", lambda: size[0])
+    monkeypatch.setattr(module, "memory_bound", lambda: 1000 << 20)
+    router = make(Allowance())
+    router.guard.begin(0)
+    router.guard.granted = 800 << 20
+    size[0] = 900 << 20
+    _await_strain(router, wanted=True)
+
+    router.guard.granted = 0
+    _await_strain(router, wanted=False)
 
 
 def test_a_flooder_is_cut_off_and_the_quiet_one_is_not(
