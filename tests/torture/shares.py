@@ -1,9 +1,9 @@
-"""Parts of two users of one daemon in each second, and how soon urgent tasks start.
+"""Parts of two users of one daemon in each second, and the time until urgent tasks start.
 
 With real uids, so only root can measure it. Two users with equal shares have more tasks
-than there is time for; in some cases one of them states that his take no time. `part` is
-his part of the time of all slots in each second, by the times that hetd reports of each
-task. Then his tasks keep all slots busy while the other user submits tasks of higher
+than there is time for; in some cases one of them states that these take no time. `part` is
+their part of the time of all slots in each second, by the times that hetd reports of each
+task. Then their tasks keep all slots busy while the other user submits tasks of higher
 priority, one at a time: `start` is from the submission of such a task to its start.
 """
 
@@ -42,7 +42,7 @@ class Load(NamedTuple):
     name: str
     seconds: float
     """Each sleeps so long, a function of the user; 0: an application that does nothing."""
-    count: int
+    number: int
 
 
 LOADS = (
@@ -113,9 +113,9 @@ def run(_chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _parts(shared: SharedDaemon, load: Load, stated: float) -> dict[str, Any]:
     """Run the tasks of both users; return the part of the first by second."""
-    begin = time.time() + SYNC_S
-    first = _begin(shared, ANN, begin, MANY, load.count, load.seconds, stated)
-    second = _begin(shared, BEN, begin, MANY, load.count, load.seconds, UNSTATED)
+    begin = time.time_ns() / 1e9 + SYNC_S
+    first = _begin(shared, ANN, begin, MANY, load.number, load.seconds, stated)
+    second = _begin(shared, BEN, begin, MANY, load.number, load.seconds, UNSTATED)
     both = [[tuple(each) for each in _printed(program)] for program in (first, second)]
     for uid in (ANN, BEN):
         shared.hetctl(uid, "cancel", "all")
@@ -141,8 +141,8 @@ def _part(both: Iterable[list[tuple[float, float]]], at: float) -> float:
 
 def _starts(shared: SharedDaemon, load: Load) -> dict[str, Any]:
     """Run the tasks of one user beside urgent ones of another."""
-    begin = time.time() + SYNC_S
-    many = _begin(shared, ANN, begin, MANY, load.count, load.seconds, UNSTATED)
+    begin = time.time_ns() / 1e9 + SYNC_S
+    many = _begin(shared, ANN, begin, MANY, load.number, load.seconds, UNSTATED)
     waits = sorted(_printed(_begin(shared, BEN, begin + 1.0, URGENT)))
     _printed(many)
     shared.hetctl(ANN, "cancel", "all")

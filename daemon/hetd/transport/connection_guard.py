@@ -128,9 +128,7 @@ class ConnectionGuard:
         self._base = _resident()
         self._kept = 0
         """Bytes that tasks took at some time: Python keeps them for later tasks."""
-        self._told = 0.0
-        self._freeing_until = 0.0
-        self._trimmed = 0.0
+        self._told = self._freeing_until = self._trimmed = 0.0
         # consecutive checks with more than twice the memory allowed, and the first's time
         self._beyond, self._beyond_since = 0, 0.0
         self._pause_ms, self._grown = LOOK_MS, 0
