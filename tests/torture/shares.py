@@ -41,7 +41,7 @@ class Load(NamedTuple):
 
     name: str
     seconds: float
-    """Each sleeps so long, a function of the user; 0: an application that does nothing."""
+    """Sleep of each, a function of the user; 0: an application that does nothing."""
     number: int
 
 
