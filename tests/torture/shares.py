@@ -9,7 +9,6 @@ priority, one at a time: `start` is from the submission of such a task to its st
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import subprocess
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SECONDS = 10
-"""Whole seconds that are measured, after one in which both begin."""
-SYNC_S = 4.0
-"""Until the clients of both users are connected and their workers warm."""
+"""Whole seconds that are measured."""
+LEAD_S = 2.0
+"""Seconds before these, in which the tasks of both users are released."""
 PATIENCE_S = 120.0
 CONFIG = """
 [[resource]]
@@ -63,28 +62,37 @@ def work(seconds):
     import time
     time.sleep(seconds)
 
-socket, begin, end, *words = sys.argv[1:]
+def told_to_begin():
+    print("ready", flush=True)
+    begin, end = map(float, sys.stdin.readline().split())
+    time.sleep(max(begin - time.time(), 0.0))
+    return end
+
+socket, *words = sys.argv[1:]
 client = Client(socket)
 list(client.map(work, [0.0] * 2))
 client.submit(Noop()).result(60.0)
-time.sleep(max(float(begin) - time.time(), 0.0))
 """
 MANY = """
-count, seconds, stated = int(words[0]), float(words[1]), float(words[2])
+number, seconds, stated = int(words[0]), float(words[1]), float(words[2])
 stated = {"cpu": stated} if stated else {}
 if seconds:
-    running = client.map(work, [seconds] * count, seconds=stated)
+    results = client.map(work, [seconds] * number, seconds=stated, hold=True)
 else:
-    spec = describe(Noop(), name_of(Noop), Options(seconds=stated))
-    running = client.submit_specs([spec] * count)
-time.sleep(max(float(end) - time.time(), 0.0))
-ended = client.iterate(Selection(states=("completed",), limit=count, mine=True))
+    spec = describe(Noop(), name_of(Noop), Options(seconds=stated, hold=True))
+    client.submit_specs([spec] * number)
+held = client.tasks(Selection(states=("held",), limit=number, mine=True))
+end = told_to_begin()
+client.release(*(task.id for task in held))
+time.sleep(max(end - time.time(), 0.0))
+ended = client.iterate(Selection(states=("completed",), limit=number, mine=True))
 print(json.dumps([(task.started, task.finished) for task in ended]))
 """
 """Submit many tasks at once; print when those that ran began and ended."""
 URGENT = """
 infos = []
-while time.time() < float(end):
+end = told_to_begin()
+while time.time() < end:
     task = client.submit(work, 0.0, priority=10)
     task.result(60.0)
     infos.append(task.info())
@@ -113,17 +121,20 @@ def run(_chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _parts(shared: SharedDaemon, load: Load, stated: float) -> dict[str, Any]:
     """Run the tasks of both users; return the part of the first by second."""
-    begin = time.time_ns() / 1e9 + SYNC_S
-    first = _begin(shared, ANN, begin, MANY, load.number, load.seconds, stated)
-    second = _begin(shared, BEN, begin, MANY, load.number, load.seconds, UNSTATED)
-    both = [[tuple(each) for each in _printed(program)] for program in (first, second)]
+    users = (
+        _started(shared, ANN, MANY, load.number, load.seconds, stated),
+        _started(shared, BEN, MANY, load.number, load.seconds, UNSTATED),
+    )
+    begin = _begin(users)
+    both = [[tuple(each) for each in _printed(program)] for program in users]
     for uid in (ANN, BEN):
         shared.hetctl(uid, "cancel", "all")
-    parts = [_part(both, begin + 1.0 + number) for number in range(SECONDS)]
+    parts = [_part(both, begin + LEAD_S + number) for number in range(SECONDS)]
+    ended = sum(end > begin for tasks in both for _, end in tasks)
     return {
         "case": f"two users, {load.name}",
         "first_user_states": "nothing" if stated == UNSTATED else f"{stated} s",
-        "tasks_per_s": round(sum(map(len, both)) / (SECONDS + 2)),
+        "tasks_per_s": round(ended / (SECONDS + LEAD_S)),
         "part_min": min(parts),
         "part_median": round(statistics.median(parts), 3),
         "part_max": max(parts),
@@ -141,9 +152,10 @@ def _part(both: Iterable[list[tuple[float, float]]], at: float) -> float:
 
 def _starts(shared: SharedDaemon, load: Load) -> dict[str, Any]:
     """Run the tasks of one user beside urgent ones of another."""
-    begin = time.time_ns() / 1e9 + SYNC_S
-    many = _begin(shared, ANN, begin, MANY, load.number, load.seconds, UNSTATED)
-    waits = sorted(_printed(_begin(shared, BEN, begin + 1.0, URGENT)))
+    many = _started(shared, ANN, MANY, 2 * load.number, load.seconds, UNSTATED)
+    urgent = _started(shared, BEN, URGENT)
+    _begin((many, urgent))
+    waits = sorted(_printed(urgent))
     _printed(many)
     shared.hetctl(ANN, "cancel", "all")
     return {
@@ -155,18 +167,31 @@ def _starts(shared: SharedDaemon, load: Load) -> dict[str, Any]:
     }
 
 
-def _begin(
-    shared: SharedDaemon, uid: int, begin: float, program: str, *words: float
+def _started(
+    shared: SharedDaemon, uid: int, program: str, *words: float
 ) -> subprocess.Popen[str]:
+    """Start a user's program, which prepares its tasks."""
     python = shared.command(uid)[:-1]  # without -m
-    end = begin + SECONDS + 2
-    arguments = map(str, itertools.chain((shared.socket, begin, end), words))
     return subprocess.Popen(
-        [*python, "-c", CLIENT + program, *arguments],
+        [*python, "-c", CLIENT + program, str(shared.socket), *map(str, words)],
         env=shared.environment(uid),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def _begin(programs: Iterable[subprocess.Popen[str]]) -> float:
+    """Let programs begin at once, when all of them are ready; return that time."""
+    for program in programs:
+        assert program.stdout is not None
+        program.stdout.readline()
+    begin = time.time_ns() / 1e9 + 0.1
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write(f"{begin} {begin + LEAD_S + SECONDS}\n")
+        program.stdin.flush()
+    return begin
 
 
 def _printed(program: subprocess.Popen[str]) -> Any:
