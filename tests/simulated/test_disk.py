@@ -26,6 +26,7 @@ def a_batch(chance: random.Random, number: int) -> Batch:
         ],
         keys=[(chance.randint(1, 2), f"key {number}", b"digest", b"answer", 1)],
         replies=[(b"route", number)],
+        marked=set(tasks[::2]),
     )
     known = [Figures(f"t/{n}", "cpu", 1.0, 1.0) for n in range(6)]
     for figures in chance.sample(known, 2):
@@ -47,6 +48,7 @@ def answers(store: Store) -> list[Any]:
             for limit in (1, 50)
         ],
         [list(store.ended(99, 50, owner)) for owner in (1, 2, 3)],
+        [list(store.ended(99, 50, owner, marked=True)) for owner in (None, 1, 2)],
         [store.task(task) for task in range(40)],
         store.last_id(),
         [store.key(owner, f"key {n}") for owner in (1, 2) for n in range(8)],

@@ -56,6 +56,7 @@ from libtask.messages import (
     decode_to_daemon,
     encode,
 )
+from libtask.names import bears
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,6 +182,8 @@ class FakeDaemon:
             and (message.before is None or number < message.before)
             and (not message.states or self.tasks[number].state in message.states)
             and _is_since(self.tasks[number], message.since)
+            and (not message.name or bears(self.tasks[number].name, message.name))
+            and (not message.job or bears(self.tasks[number].job, message.job))
             and (
                 message.user is None
                 or f"uid:{message.user}" == self.tasks[number].owner

@@ -78,9 +78,10 @@ def selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _selectors(client: Client, verb: str) -> list[str]:
-    from hetctl.selectors import NAME, WORDS, array_of
+    from hetctl.selectors import NAME, WORDS
     from libtask.client.client import Selection
     from libtask.messages import ENDED
+    from libtask.names import array_of
 
     newest = [
         info

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import click
 
-from hetctl.output import now
+from hetctl.output import now, say
 from hetctl.units import Moment
 from hetctl.views.jobs import current
 from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
-from libtask.messages import ENDED
+from libtask.messages import ENDED, NAME_BYTES, TaskState
+from libtask.names import array_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
@@ -35,11 +35,16 @@ NAME = "@"
 """Begins a selector of tasks by name: `@NAME`, its array `@NAME`, or `@train-*`."""
 EVERY = ":all"
 """Ends a selector by name that means all submissions with that name."""
+UNFINISHED: tuple[TaskState, ...] = tuple(
+    state for state in get_args(TaskState) if state not in ENDED
+)
 MOST = 1_000_000
 """Most tasks in one selector; a longer range is a typing error."""
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 DIGITS = 18
 """Most digits of an id."""
+
+Value = TypeVar("Value")
 
 
 def selected(
@@ -136,9 +141,9 @@ def _cut(word: str) -> str:
 def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
     if word == "last":
         return [_last(client)]
-    found = client.tasks(Selection(mine=word == "mine", limit=MOST))
-    chosen = [info.id for info in found if not (live and info.state in ENDED)]
-    return sorted(chosen)
+    states: tuple[TaskState, ...] = UNFINISHED if live else ()
+    found = client.iterate(Selection(mine=word == "mine", limit=MOST, states=states))
+    return sorted(info.id for info in found)
 
 
 def _named(client: Client, word: str, *, live: bool) -> list[int]:
@@ -158,9 +163,9 @@ def own_job(client: Client, name: str) -> list[TaskInfo]:
         NotFoundError: there is no job with this name.
 
     """
-    for mine in (True, False):
-        every = client.iterate(Selection(mine=mine, limit=MOST))
-        found = [info for info in every if name and info.job == name]
+    for mine in (True, False) if _can_be_a_name(name) else ():
+        every = client.iterate(Selection(mine=mine, limit=MOST, job=name))
+        found = [info for info in every if info.job == name]
         owners = sorted({info.owner for info in found})
         if len(owners) > 1:
             raise InputError(f"job {name!r}: several users have one; select by ids")
@@ -170,8 +175,13 @@ def own_job(client: Client, name: str) -> list[TaskInfo]:
 
 
 def _of_name(client: Client, wanted: str) -> list[TaskInfo]:
-    every = client.iterate(Selection(limit=MOST))
-    return [info for info in every if bears(info.name, wanted)]
+    if not _can_be_a_name(wanted):
+        return []
+    return client.tasks(Selection(limit=MOST, name=wanted))
+
+
+def _can_be_a_name(wanted: str) -> bool:
+    return 0 < len(wanted.encode()) <= NAME_BYTES
 
 
 def newest_submissions(tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
@@ -185,19 +195,6 @@ def newest_submissions(tasks: Iterable[TaskInfo]) -> list[TaskInfo]:
         if not some or info.submission == some[0].submission:
             some.append(info)
     return [info for some in newest.values() for info in some]
-
-
-def array_of(name: str) -> str:
-    """Return the name of the task's array; of a single task, its own name."""
-    array, _, number = name.rpartition(".")
-    return array if array and number.isdigit() else name
-
-
-def bears(name: str, wanted: str) -> bool:
-    """Return whether a name matches: exactly, as a member of an array, or by pattern."""
-    array, _, number = name.rpartition(".")
-    member = number.isdigit() and array == wanted
-    return bool(name) and (member or name == wanted or fnmatchcase(name, wanted))
 
 
 def _existing(client: Client, ids: range) -> list[int]:
@@ -223,6 +220,8 @@ def _last(client: Client) -> int:
 
 IDLE_S = 3600.0
 """Length of the pause that separates recent tasks from older ones."""
+RECENT = 10_000
+"""Tasks that are looked at, at most, where none is named: a node can run as many in a second."""
 
 since_option = click.option(
     "--since",
@@ -244,7 +243,8 @@ def lately(
     Args:
         client: the connection to the daemon.
         selectors: the selectors as the user wrote them; none: recent tasks; `all`: all.
-        since: seconds since the epoch; None: since the last idle hour.
+        since: seconds since the epoch; None: since the last idle hour, of the newest
+            `RECENT` tasks, which is reported where there are more.
         mine: return only the caller's own tasks.
 
     """
@@ -253,10 +253,19 @@ def lately(
         found = listed(client, every, selectors)
         return [info for info in found if since is None or _end_or_now(info) >= since]
     if since is None:
-        newest_first = client.iterate(Selection(limit=MOST, mine=mine))
+        newest_first = client.iterate(Selection(limit=RECENT + 1, mine=mine))
         ids = tuple(info.id for info in after_idling(newest_first))
+        ids = of_newest(ids)
         return client.tasks(Selection(ids=ids, detail=True, mine=mine)) if ids else []
     return client.tasks(Selection(detail=True, limit=MOST, mine=mine, since=since))
+
+
+def of_newest(tasks: Sequence[Value]) -> tuple[Value, ...]:
+    """Keep the first `RECENT`, and report on standard error that there are more."""
+    if len(tasks) > RECENT:
+        text = f"hetctl: the newest {RECENT} tasks; --since, ids or `all` select others"
+        say(text, err=True)
+    return tuple(tasks[:RECENT])
 
 
 def after_idling(newest_first: Iterable[TaskInfo]) -> list[TaskInfo]:

@@ -12,6 +12,7 @@ from hetd.tasks.task_types import kept_type
 from hetsched.tasks import Row
 from libtask import messages as m
 from libtask.errors import InputError
+from libtask.names import bears
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,17 +82,18 @@ class ListRequests:
         self, peer: Peer, request: m.ListTasks
     ) -> Iterator[TaskPage | None]:
         """Yield the tasks to list, newest first, and None where the step may end."""
-        owner = self._owner(peer, request)
+        owner, states = self._owner(peer, request), set(request.states)
         if request.ids is not None:
             yield from self._those(peer, request)
-        elif _is_live_only(request):
+        elif states and not states & m.ENDED:
             yield from self._known(request.before, owner, [])
+        elif (recent := self._recently_ended(request)) is None:
+            some = request.name or request.job or (states and "completed" not in states)
+            yield from self._newest(request.before, owner, marked=bool(some))
+        elif states and states <= m.ENDED:
+            yield from self._ended(request.before, owner, recent)
         else:
-            recent = self._recently_ended(request)
-            if recent is None:
-                yield from self._newest(request.before, owner)
-            else:
-                yield from self._known(request.before, owner, recent)
+            yield from self._known(request.before, owner, recent)
 
     def _owner(self, peer: Peer, request: m.ListTasks) -> int | None:
         """Return the uid whose tasks are listed, or None for all users."""
@@ -132,14 +134,26 @@ class ListRequests:
                 if reading.is_enough():
                     yield None
 
+    def _ended(
+        self, before: int | None, owner: int | None, ended: list[int]
+    ) -> Iterator[TaskPage | None]:
+        """Yield the given ended tasks, newest first."""
+        reading = ReadBudget(self._journal)
+        for task in ended:
+            page = self._journal.find(task) if before is None or task < before else None
+            if page is not None and owner in (None, page.owner):
+                yield page
+            if reading.is_enough():
+                yield None
+
     def _newest(
-        self, before: int | None, owner: int | None
+        self, before: int | None, owner: int | None, *, marked: bool
     ) -> Iterator[TaskPage | None]:
         reading = ReadBudget(self._journal)
         there_is_more = True
         while there_is_more:
             there_is_more = False
-            for page in self._journal.newest(before, LOOKS, owner):
+            for page in self._journal.newest(before, LOOKS, owner, marked=marked):
                 before = page.id
                 yield page
                 there_is_more = reading.is_enough()
@@ -192,14 +206,13 @@ class ListRequests:
     # ------------------------------------------------------------ count
 
     def _count(self, peer: Peer, request: m.ListTasks) -> Steps:
-        """Count the tasks that match; without filters, no pages are read."""
+        """Count the tasks that match: by owner, time and whether ended without any page."""
         owner = self._owner(peer, request)
-        simple = not request.states and request.since is None and request.ids is None
-        counting = (
-            self._count_all(request.before, owner)
-            if simple
-            else self._count_fitting(peer, request)
-        )
+        partly = request.states and set(request.states) != m.ENDED
+        if partly or request.ids is not None or request.name or request.job:
+            counting = self._count_fitting(peer, request)
+        else:
+            counting = self._count_all(request, owner)
         count = 0
         for some in counting:
             count += some
@@ -207,14 +220,15 @@ class ListRequests:
         live = len(self._journal.live)
         return m.TaskList(request.request, [], live, count=count)
 
-    def _count_all(self, before: int | None, owner: int | None) -> Iterator[int]:
-        journal = self._journal
+    def _count_all(self, request: m.ListTasks, owner: int | None) -> Iterator[int]:
+        journal, before = self._journal, request.before
+        since = 0 if request.since is None else int(request.since)
         live = journal.live if owner is None else journal.live_of.get(owner, {})
-        for some in chunks(list(live), COUNTED):
+        for some in chunks([] if request.states else list(live), COUNTED):
             yield sum(before is None or task < before for task in some)
         owners = [owner] if owner is not None else journal.usage.owners()
         for each in owners:
-            yield from journal.count_ended(each, before)
+            yield from journal.count_ended(each, before, since)
 
     def _count_fitting(self, peer: Peer, request: m.ListTasks) -> Iterator[int]:
         count = 0
@@ -227,13 +241,13 @@ class ListRequests:
         yield count
 
 
-def _is_live_only(request: m.ListTasks) -> bool:
-    return bool(request.states) and not m.ENDED & set(request.states)
-
-
 def _fits(page: TaskPage, request: m.ListTasks) -> bool:
     """Whether a task matches the states and the time of a request."""
     if request.states and page.state not in request.states:
+        return False
+    if request.name and not bears(page.spec.name, request.name):
+        return False
+    if request.job and not bears(page.spec.job, request.job):
         return False
     if request.since is None or page.state not in m.ENDED:
         return True

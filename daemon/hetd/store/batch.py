@@ -19,6 +19,9 @@ class Batch:
     tasks: list[tuple[int, int, bytes, int]] = field(default_factory=list)
     """(id, ended, entry, owner) of new and changed tasks; ended: whole seconds since the
     epoch, 0 where it has not."""
+    marked: set[int] = field(default_factory=set)
+    """Those of these tasks that have a name or a job, or ended without completing: listings
+    of these few need not read all."""
     keys: list[tuple[int, str, bytes, bytes, int]] = field(default_factory=list)
     """(owner, key, digest of the request, encoded answer, seconds since the epoch)."""
     grown: dict[int, int] = field(default_factory=dict)

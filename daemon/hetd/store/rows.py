@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 NOTES_KEPT = 10_000
 """The newest; policies and devices do not change that often."""
 UPSERT_TASK = """
-INSERT INTO tasks VALUES (?, ?, ?, ?, ?) ON CONFLICT (id)
-DO UPDATE SET ended = excluded.ended, entry = excluded.entry, sum = excluded.sum
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id)
+DO UPDATE SET ended = excluded.ended, entry = excluded.entry, sum = excluded.sum,
+marked = excluded.marked
 """
 """Unlike a replacement it leaves indices alone of which nothing changes."""
 ADD_USAGE = """
@@ -48,7 +49,14 @@ def write(connection: sqlite3.Connection, batch: Batch) -> None:
     connection.execute("BEGIN IMMEDIATE")
     if batch.tasks:
         pages = [  # `page_sum`, in place: it is done for every change of a task
-            (task, ended, entry, crc32(entry, (task * 31 + ended) & 0xFFFFFFFF), owner)
+            (
+                task,
+                ended,
+                entry,
+                crc32(entry, (task * 31 + ended) & 0xFFFFFFFF),
+                owner,
+                task in batch.marked,
+            )
             for task, ended, entry, owner in batch.tasks
         ]
         connection.executemany(UPSERT_TASK, pages)
@@ -183,7 +191,12 @@ class Reader:
         return [self._sound(row) for row in self._rows(query)]
 
     def ended(
-        self, before: int, limit: int, owner: int | None = None
+        self,
+        before: int,
+        limit: int,
+        owner: int | None = None,
+        *,
+        marked: bool = False,
     ) -> Generator[tuple[int, bytes], None, None]:
         """Read (id, entry) of ended tasks with smaller ids than `before`, newest first.
 
@@ -191,12 +204,14 @@ class Reader:
 
         Args:
             owner: whose; None: everybody's.
+            marked: only those that were marked (`Batch.marked`).
 
         """
         whose = "" if owner is None else f"owner = {owner:d} AND "
+        some = "INDEXED BY marked WHERE marked AND " if marked else "WHERE "
         query = (
             "SELECT id, ended, entry, sum FROM tasks "  # noqa: S608  a number of ours
-            f"WHERE {whose}ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
+            f"{some}{whose}ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
         )
         with complaints(self._path):
             cursor = self.connection.execute(query, (before, limit))
@@ -219,20 +234,26 @@ class Reader:
         return [row[0] for row in self._rows(query, at, most)]
 
     def count_ended(
-        self, owner: int, after: int, before: int, most: int
+        self, owner: int, after: int, before: int, since: int, most: int
     ) -> tuple[int, int]:
-        """Count a user's ended tasks between two ids, up to a limit.
+        """Count a user's ended tasks among some between two ids that ended since a time.
+
+        Args:
+            owner: whose.
+            after, before: between which ids.
+            since: seconds since the epoch.
+            most: how many are looked at.
 
         Returns:
-            How many there are, and the id of the last one.
+            How many there are, and the id of the last one that was looked at; 0: none was.
 
         """
         query = (
-            "SELECT count(*), coalesce(max(id), 0) FROM (SELECT id FROM tasks "
-            "INDEXED BY owned WHERE owner = ? AND ended > 0 AND id > ? AND id < ? "
-            "ORDER BY id LIMIT ?)"
+            "SELECT coalesce(sum(ended >= ?), 0), coalesce(max(id), 0) FROM "
+            "(SELECT id, ended FROM tasks INDEXED BY owned "
+            "WHERE owner = ? AND ended > 0 AND id > ? AND id < ? ORDER BY id LIMIT ?)"
         )
-        (row,) = self._rows(query, owner, after, before, most)
+        (row,) = self._rows(query, since, owner, after, before, most)
         return row[0], row[1]
 
     def _next(self, cursor: sqlite3.Cursor) -> Any:

@@ -108,6 +108,15 @@ STEPS = (
     UPDATE usage SET tasks = (SELECT coalesce(sum(length(entry)), 0) FROM tasks
                               WHERE tasks.owner = usage.owner);
     """,
+    # 8: when whose tasks ended is read from an index; which tasks have a name or a job, or
+    # did not complete, so that they are found among many others
+    """
+    DROP INDEX owned;
+    CREATE INDEX owned ON tasks (owner, id, ended) WHERE ended > 0;
+    ALTER TABLE tasks ADD COLUMN marked INTEGER NOT NULL DEFAULT 0;
+    UPDATE tasks SET marked = 1 WHERE is_marked(entry);
+    CREATE INDEX marked ON tasks (id, owner) WHERE ended > 0 AND marked;
+    """,
 )
 SCHEMA = len(STEPS)
 
@@ -136,6 +145,7 @@ def migrate(connection: sqlite3.Connection, upto: int = SCHEMA) -> None:
     teach(connection)
     connection.create_function("submitted", 2, _submitted, deterministic=True)
     connection.create_function("with_runtime", 1, with_runtime, deterministic=True)
+    connection.create_function("is_marked", 1, is_marked, deterministic=True)
     connection.create_function("wall", 0, lambda: time.time_ns() // 10**9)
     for version in range(version_of(connection), upto):
         step = STEPS[version]
@@ -172,6 +182,33 @@ def with_runtime(entry: bytes) -> bytes:
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, IndexError):
         return entry
     return msgspec.msgpack.encode(page)
+
+
+class _Spec(msgspec.Struct):
+    name: str = ""
+    job: str = ""
+
+
+class _Runtime(msgspec.Struct):
+    state: str
+
+
+class _Page(msgspec.Struct):
+    spec: _Spec
+    runtime: _Runtime
+
+
+_decoded = msgspec.msgpack.Decoder(_Page).decode
+
+
+def is_marked(entry: bytes) -> bool:
+    """Whether the task of a page of schema 7 has a name or a job, or did not complete."""
+    try:
+        page = _decoded(entry)
+    except msgspec.MsgspecError:  # a damaged page stays, to be found by its checksum
+        return False
+    named = bool(page.spec.name or page.spec.job)
+    return named or page.runtime.state in {"failed", "cancelled", "dropped"}
 
 
 def _runtime(page: dict[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ RECENT_BYTES = 64 << 20
 
 TOLD: dict[State, TaskState] = {state: state.value for state in State}
 """States as messages give them; `value` of an enum takes two calls."""
+UNSUCCESSFUL = ENDED - {State.COMPLETED}
 BYTES_PER_BYTE, BYTES_PER_TASK = 4, 8192
 """Memory of a page for each byte that it has when encoded; and of the records, queues
 and tables that go with a live task. Rather too much than too little."""
@@ -195,7 +196,12 @@ class Journal:
         return recover(encoded)  # one invalid field must not end every listing
 
     def newest(
-        self, before: int | None, most: int, owner: int | None = None
+        self,
+        before: int | None,
+        most: int,
+        owner: int | None = None,
+        *,
+        marked: bool = False,
     ) -> Iterator[TaskPage]:
         """Iterate over the newest tasks with smaller ids than `before`.
 
@@ -205,6 +211,7 @@ class Journal:
             before: None: from the newest on.
             most: how many at most.
             owner: whose; None: everybody's.
+            marked: of the stored tasks, only the marked ones (`Batch.marked`).
 
         """
         top = self._next if before is None else min(before, self._next)
@@ -217,7 +224,7 @@ class Journal:
             if task < top and owner in (None, page.owner)
         )
         known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
-        with closing(self._store.ended(top, most, owner)) as stored:
+        with closing(self._store.ended(top, most, owner, marked=marked)) as stored:
             yield from islice(self._merged(known, stored), most)
 
     def _merged(
@@ -278,12 +285,21 @@ class Journal:
         first = bisect_right(ended, -top, key=lambda task: -task)
         return sorted({*live, *ended[first : first + most]}, reverse=True)[:most]
 
-    def count_ended(self, owner: int, before: int | None) -> Iterator[int]:
-        """Count a user's ended tasks as of the last commit, in steps."""
+    def count_ended(
+        self, owner: int, before: int | None, since: int = 0
+    ) -> Iterator[int]:
+        """Count a user's ended tasks as of the last commit, in steps.
+
+        Args:
+            owner: whose.
+            before: only smaller ids than this; None: all.
+            since: only tasks that ended at this time or later, seconds since the epoch.
+
+        """
         after, top = 0, self._next if before is None else before
         while True:
-            count, after = self._store.count_ended(owner, after, top, COUNTED)
-            if not count:
+            count, after = self._store.count_ended(owner, after, top, since, COUNTED)
+            if not after:
                 return
             yield count
 
@@ -573,6 +589,8 @@ class Journal:
         for task, page in self._unsaved.items():
             encoded = encode(page)
             batch.tasks.append((task, ended_at(page), encoded, page.owner))
+            if page.spec.name or page.spec.job or page.runtime.state in UNSUCCESSFUL:
+                batch.marked.add(task)
             batch.grown[task] = self._count(page, len(encoded))
         self._unsaved.clear()
         return batch

@@ -74,6 +74,8 @@ LAUNCHER_SECONDS = 5.0
 """Seconds before a launcher that has not registered is started again."""
 PAGE = 1000
 DETAIL_PAGE = 100
+COUNT_S = 300.0
+"""Limit for counting tasks, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,9 @@ class Selection:
         states: only tasks in one of these states; empty: in any.
         since: only unfinished tasks and those that ended after this (epoch seconds).
         user: only tasks of the user with this uid; administrators may name others.
+        name: only tasks with this name, of the array with this name, or whose names match
+            this pattern.
+        job: only tasks of the job with this name, or of jobs that match this pattern.
         before: only ids below this one.
 
     """
@@ -99,6 +104,8 @@ class Selection:
     states: tuple[TaskState, ...] = ()
     since: float | None = None
     user: int | None = None
+    name: str = ""
+    job: str = ""
     before: int | None = None
 
 
@@ -476,12 +483,17 @@ class Client(ControlRequests):
             states=list(selection.states),
             since=selection.since,
             user=selection.user,
+            name=selection.name,
+            job=selection.job,
         )
         found: TaskList = self._session.request(message)
         return found
 
     def count(self, selection: Selection | None = None) -> int:
-        """Count the tasks of a selection, ignoring its limit."""
+        """Count the tasks of a selection, ignoring its limit.
+
+        By state, name or job this takes long where many have ended: hetd reads each.
+        """
         chosen = selection or Selection()
         if chosen.ids is not None:
             return len(self.tasks(dataclasses.replace(chosen, detail=False)))
@@ -491,9 +503,11 @@ class Client(ControlRequests):
             states=list(chosen.states),
             since=chosen.since,
             user=chosen.user,
+            name=chosen.name,
+            job=chosen.job,
             count=True,
         )
-        found: TaskList = self._session.request(message)
+        found: TaskList = self._session.request(message, timeout=COUNT_S)
         return found.count
 
     def show(self, task_id: int) -> TaskInfo:

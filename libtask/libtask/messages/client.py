@@ -91,6 +91,11 @@ class ListTasks(Request, frozen=True):
     """Only unfinished tasks and tasks that ended after this time (epoch seconds)."""
     user: Whole | None = None
     """Only this user's tasks; those of others require an administrator."""
+    name: NameText = ""
+    """Only tasks with this name, of the array with this name, or whose names match this
+    pattern (`*`, `?`, `[…]`); empty: any."""
+    job: NameText = ""
+    """Only tasks of the job with this name, or of jobs whose names match this pattern."""
     count: bool = False
     """Return only the number of tasks."""
 

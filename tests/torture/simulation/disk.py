@@ -40,7 +40,7 @@ class Disk:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[int, tuple[int, bytes, int]] = {}
+        self.tasks: dict[int, tuple[int, bytes, int, bool]] = {}
         self.keys: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self.samples: dict[Key, Figures] = {}
         self.circuits: dict[tuple[int, str, str], bytes] = {}
@@ -68,7 +68,7 @@ class Disk:
             if (owner, key) in self.keys:
                 raise StoreError(f"disk: UNIQUE constraint failed: {owner}, {key}")
         for task, ended, entry, owner in batch.tasks:
-            self.tasks[task] = (ended, entry, owner)
+            self.tasks[task] = (ended, entry, owner, task in batch.marked)
         for owner, key, digest, answer, _ in batch.keys:
             self.keys[owner, key] = (digest, answer)
         _replace(self.samples, batch.samples)
@@ -231,9 +231,16 @@ class SimulatedStore(Store):
         return []
 
     def ended(
-        self, before: int, limit: int, owner: int | None = None
+        self,
+        before: int,
+        limit: int,
+        owner: int | None = None,
+        *,
+        marked: bool = False,
     ) -> Generator[tuple[int, bytes], None, None]:
         tasks = self._disk.tasks
+        if marked:
+            tasks = {task: page for task, page in tasks.items() if page[3]}
         if owner is not None:
             tasks = {t: page for t, page in tasks.items() if page[2] == owner}
         found = sorted((t for t in tasks if tasks[t][0] and t < before), reverse=True)

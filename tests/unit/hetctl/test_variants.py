@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
-from hetctl.selectors import bears
 from hetctl.submission.batchfile import BatchFile
 from hetctl.submission.programs import Environments
 from hetctl.submission.variants import combinations, filled, indexes, member
 from hetctl.waiting import ranges
 from libtask.errors import InputError
 from libtask.messages import Control, Submit
+from libtask.names import bears
 from unit.fake_daemon import FakeDaemon, a_task
 
 if TYPE_CHECKING:

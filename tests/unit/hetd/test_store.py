@@ -94,7 +94,7 @@ def test_what_was_not_committed_is_not_there(
     # an open transaction, as at a crash between two commits
     crashed = sqlite3.connect(tmp_path / "deep" / "hetd.db", isolation_level=None)
     crashed.execute("BEGIN IMMEDIATE")
-    crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00', 0, 7)")
+    crashed.execute("INSERT INTO tasks VALUES (2, 0, x'00', 0, 7, 0)")
     crashed.close()
 
     assert reopen().unfinished() == [b"kept"]

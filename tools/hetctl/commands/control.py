@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from libtask.client.client import Client
-    from libtask.messages import ParkedTask, TaskInfo
+    from libtask.messages import ParkedTask, TaskInfo, TaskState
 
 
 # ------------------------------------------------------------ cancel, hold, release, snapshot
@@ -380,7 +380,8 @@ def _ended_tasks(
     client: Client, selectors: tuple[str, ...], *, failed: bool
 ) -> list[TaskInfo]:
     """Return the ended tasks to submit again; a single task that has not ended is an error."""
-    found = listed(client, Selection(limit=MOST), selectors)
+    states: tuple[TaskState, ...] = ("failed",) if failed else ()
+    found = listed(client, Selection(limit=MOST, states=states), selectors)
     if len(found) == 1 and found[0].state not in ENDED:
         (only,) = found
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +41,9 @@ from libtask.client.client import Selection
 from libtask.errors import NotFoundError
 from libtask.messages import ENDED
 from libtask.wording import suggestion
+
+LOOKED_AT = 10
+"""Tasks looked at for each that is shown, to find those that ended last."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,7 +180,7 @@ def history_command(
     names = chosen(given["fields"], account_columns(frozenset()), SHOWN)
     ordered([], given["sort"], account_columns(frozenset()))
     with connect(socket) as client:
-        found = _ended_tasks(client, selectors, given)
+        found, total = _ended_tasks(client, selectors, given)
         found.sort(key=lambda info: (_end_of(info), info.id), reverse=True)
         accounts = _accounts_of(client, found[: given["limit"]])
         emulated = emulated_names(client)
@@ -188,20 +192,49 @@ def history_command(
             {
                 "format": "hetctl/history-1",
                 "tasks": tasks,
-                "total": len(found),
-                "truncated": len(found) > len(tasks),
+                "total": total,
+                "truncated": total > len(tasks),
             }
         )
     else:
         lines = rows(accounts, names, table_of)
         table(names, lines, parsable=given["parsable"])
-    report_truncation(len(accounts), len(found))
+    report_truncation(len(accounts), total)
 
 
 def _ended_tasks(
     client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
+) -> tuple[list[TaskInfo], int]:
+    """Return the ended tasks that match the options, at least the last ones, and their number."""
+    states = given["states"] or tuple(ENDED)
+    selection = Selection(mine=given["mine"], states=states, since=given["since"])
+    if selectors or given["apps"] or given["users"] or given["resources"]:
+        found = _filtered_tasks(client, selectors, given)
+        return found, len(found)
+    return _last_ended(client, selection, given["limit"])
+
+
+def _last_ended(
+    client: Client, selection: Selection, limit: int
+) -> tuple[list[TaskInfo], int]:
+    """Return at least the tasks of a selection that ended last, and the number of all.
+
+    Those that ended since the `limit`-th of the newest tasks did are all that count: hetd
+    finds them without reading the others.
+    """
+    size = LOOKED_AT * limit
+    found = client.tasks(replace(selection, limit=size))
+    if len(found) < size:
+        return found, len(found)
+    since = sorted(map(_end_of, found), reverse=True)[limit - 1]
+    found = client.tasks(replace(selection, limit=MOST, since=since))
+    return found, client.count(selection)
+
+
+def _filtered_tasks(
+    client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
 ) -> list[TaskInfo]:
-    """Return the ended tasks that match the options."""
+    """Return all ended tasks that match the options."""
     states, since, apps = given["states"], given["since"], given["apps"]
     owners = {owner_of(user) for user in given["users"]}
     if given["mine"]:

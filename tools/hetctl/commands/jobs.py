@@ -38,7 +38,7 @@ def list_jobs(
     client: Client, *, mine: bool, since: float | None, as_json: bool
 ) -> None:
     """Print the jobs that have not ended, and those that ended after a time."""
-    every = jobs_of(client.iterate(Selection(mine=mine, limit=MOST)), now())
+    every = jobs_of(client.iterate(Selection(mine=mine, limit=MOST, job="*")), now())
     jobs = [
         job
         for job in every

@@ -176,13 +176,16 @@ def list_command(
     names = chosen(given["fields"], task_columns(frozenset()), SHOWN)
     ordered([], given["sort"], task_columns(frozenset()))
     with connect(socket) as client:
-        found, total = _listed_tasks(client, selectors, given)
+        found, selection = _listed_tasks(client, selectors, given)
+        total: int | None = len(found)
+        if selection is not None and total == given["limit"]:
+            total = client.count(selection) if as_json or not given["states"] else None
         emulated = emulated_names(client)
     table_of = task_columns(emulated)
     found.sort(key=lambda info: info.id)
     kept = ordered(found, given["sort"], table_of)
     if as_json:
-        emit(tasks_document(kept, emulated, total))
+        emit(tasks_document(kept, emulated, total or 0))
     else:
         lines = rows(kept, names, table_of)
         table(names, lines, parsable=given["parsable"])
@@ -209,8 +212,8 @@ def _list_jobs(
 
 def _listed_tasks(
     client: Client, selectors: tuple[str, ...], given: Mapping[str, Any]
-) -> tuple[list[TaskInfo], int]:
-    """Return the tasks to list, and their number before the limit."""
+) -> tuple[list[TaskInfo], Selection | None]:
+    """Return the tasks to list, and the selection that was cut; None: tasks were named."""
     states, limit = given["states"], given["limit"]
     user = None if given["user"] is None else uid_of(given["user"])
     if selectors and selectors != ("all",):
@@ -220,16 +223,14 @@ def _listed_tasks(
             if not states or info.state in states
         ]
         found = _owned_by(found, user, mine=given["mine"])
-        return found, len(found)  # named tasks are listed without a limit
+        return found, None  # named tasks are listed without a limit
     since = given["since"]
     if since is None and not given["every"] and selectors != ("all",):
         since = now() - DAY_S
     selection = Selection(
         mine=given["mine"], limit=limit, states=states, since=since, user=user
     )
-    found = client.tasks(selection)
-    total = client.count(selection) if len(found) == limit else len(found)
-    return found, total
+    return client.tasks(selection), selection
 
 
 def _owned_by(found: list[TaskInfo], user: int | None, *, mine: bool) -> list[TaskInfo]:

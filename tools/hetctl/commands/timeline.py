@@ -10,7 +10,15 @@ import msgspec
 
 from hetctl.options import connect, lacking, optional_selectors, shared
 from hetctl.output import date_and_time, emit, moment, now, say, say_json
-from hetctl.selectors import MOST, lately, listed, selected, since_option
+from hetctl.selectors import (
+    MOST,
+    RECENT,
+    lately,
+    listed,
+    of_newest,
+    selected,
+    since_option,
+)
 from hetctl.views.places import emulated_names, marked
 from hetctl.views.users import shown_owner
 from libtask.client.client import Selection
@@ -273,7 +281,9 @@ def _recorded_events(
     client: Client, selectors: tuple[str, ...]
 ) -> Iterator[TaskChanged | Note]:
     """Return the recorded events of tasks; without selectors, those of the node too."""
-    tasks = listed(client, Selection(detail=True, limit=MOST), selectors)
+    limit = MOST if selectors else RECENT + 1
+    found = listed(client, Selection(detail=True, limit=limit), selectors)
+    tasks = found if selectors else list(of_newest(found))
     notes = [] if selectors else client.notes()
     story: list[TaskChanged | Note] = [*past(tasks), *notes]
     return iter(sorted(story, key=lambda each: each.at))

@@ -7,10 +7,11 @@ with a cross is an attempt that failed before its first strip.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -23,6 +24,7 @@ from libtask.apps import short_name
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hetctl.export.lanes import Bar, Lane
@@ -63,10 +65,25 @@ SMALLEST_LABEL = 0.011
 """Share of the picture's width below which a bar gets no label."""
 COPY = 0.55
 """Share of white in the colour of copies."""
-
-
+EDGE = 0.8
+"""Width of the edge of a bar, points."""
+SMALLEST_EDGE = 0.003
+"""Share of the picture's width below which a bar gets no edge."""
 LONGEST = 50
 """Most characters of a name; longer ones would leave no room for the chart."""
+
+Span: TypeAlias = tuple[float, float, int]
+"""Start and finish in seconds since the first start, and the lane."""
+Colour: TypeAlias = tuple[float, ...]
+
+
+class Style(NamedTuple):
+    """What bars have in common that are drawn at once."""
+
+    edge: str
+    hatch: str | None
+    width: float
+    """Of the edge, points."""
 
 
 # a dollar in a name must not start a formula
@@ -79,8 +96,9 @@ def draw(lanes: list[Lane], bars: list[Bar], path: Path) -> None:
     origin = min(each.start for each in bars)
     span = max(each.finish for each in bars) - origin or 1.0
     colours = _colours(bars)
+    _bars(axes, bars, origin, span, colours)
+    _failed_attempts(axes, bars, origin)
     for each in bars:
-        _bar(axes, each, origin, colours[short_name(each.task.app)])
         _label(axes, each, origin, span)
     for before, after in moves(bars):
         _arrow(axes, before, after, origin)
@@ -103,43 +121,74 @@ def _lighter(colour: str, share: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _bar(axes: Any, each: Bar, origin: float, colour: str) -> None:
-    if each.segment.failed_attempt:
-        _failed_attempt(axes, each, origin)
-        return
-    shade = SHADES[each.task.id % len(SHADES)]
-    start, length = each.start - origin, each.finish - each.start
-    low = each.lane - BAR / 2
-    face = _lighter(colour, shade)
+def _bars(
+    axes: Any, bars: list[Bar], origin: float, span: float, colours: dict[str, str]
+) -> None:
+    """Draw the bars, all of one style at once: one by one, 10,000 take minutes."""
+    styles: dict[Style, list[tuple[Span, Colour]]] = {}
+    copies: list[tuple[Span, Colour]] = []
+    for each in bars:
+        if each.segment.failed_attempt:
+            continue
+        colour = colours[short_name(each.task.app)]
+        shade = SHADES[each.task.id % len(SHADES)]
+        face = _lighter(colour, shade)
+        styles.setdefault(_style(each, span), []).append((_span(each, origin), face))
+        pale = _lighter(colour, max(shade, COPY))
+        copies += [(copy, pale) for copy in _copies(each, origin)]
+    for style, drawn in styles.items():
+        _rectangles(axes, drawn, style)
+    _rectangles(axes, copies, Style("none", None, 0.0))
+
+
+def _style(each: Bar, span: float) -> Style:
     edge = FAILED if each.task.state == "failed" else "white"
     hatch = WASTED if each.task.state in LOST else None
-    axes.broken_barh(
-        [(start, length)],
-        (low, BAR),
-        facecolors=[face],
-        edgecolor=edge,
-        linewidth=0.8,
-        hatch=hatch,
-    )
-    pale = [_lighter(colour, max(shade, COPY))]
-    copied_in = min(each.segment.transfer_in, length)
-    copied_out = min(each.segment.transfer_out, length - copied_in)
-    ends = [(start, copied_in), (start + length - copied_out, copied_out)]
-    axes.broken_barh(ends, (low, BAR), facecolors=pale, linewidth=0)
+    # the edges of short bars would cover them
+    width = EDGE if each.finish - each.start > SMALLEST_EDGE * span else 0.0
+    return Style(edge, hatch, width)
 
 
-def _failed_attempt(axes: Any, each: Bar, origin: float) -> None:
-    """Draw a frame with a cross; it is visible even if the attempt was short."""
-    start, length = each.start - origin, each.finish - each.start
-    span = [(start, length)]
-    axes.broken_barh(
-        span,
-        (each.lane - BAR / 2, BAR),
-        facecolors="none",
-        edgecolor=FAILED,
-        linewidth=0.8,
+def _span(each: Bar, origin: float) -> Span:
+    return each.start - origin, each.finish - origin, each.lane
+
+
+def _copies(each: Bar, origin: float) -> Iterator[Span]:
+    """Yield the spans of the copies to and from the device, where there are any."""
+    start, finish, lane = _span(each, origin)
+    copied_in = min(each.segment.transfer_in, finish - start)
+    copied_out = min(each.segment.transfer_out, finish - start - copied_in)
+    if copied_in > 0:
+        yield start, start + copied_in, lane
+    if copied_out > 0:
+        yield finish - copied_out, finish, lane
+
+
+def _rectangles(axes: Any, drawn: Sequence[tuple[Span, Colour]], style: Style) -> None:
+    corners = [
+        [(start, low), (start, high), (finish, high), (finish, low)]
+        for (start, finish, lane), _ in drawn
+        for low, high in [(lane - BAR / 2, lane + BAR / 2)]
+    ]
+    rectangles = PolyCollection(
+        corners,
+        facecolors=[face for _, face in drawn],
+        edgecolor=style.edge,
+        linewidth=style.width,
+        hatch=style.hatch,
     )
-    axes.plot([start + length / 2], [each.lane], **CROSS, zorder=4)
+    axes.add_collection(rectangles, autolim=False)
+
+
+def _failed_attempts(axes: Any, bars: list[Bar], origin: float) -> None:
+    """Draw frames with crosses; these are visible even if the attempts were short."""
+    spans = [_span(each, origin) for each in bars if each.segment.failed_attempt]
+    if not spans:
+        return
+    frames = [(span, (0.0, 0.0, 0.0, 0.0)) for span in spans]
+    _rectangles(axes, frames, Style(FAILED, None, EDGE))
+    middles = [(start + finish) / 2 for start, finish, _ in spans]
+    axes.plot(middles, [lane for _, _, lane in spans], **CROSS, zorder=4)
 
 
 def _label(axes: Any, each: Bar, origin: float, span: float) -> None:
