@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 TASKS = 100_000
 BATCH = 100
 LOOKS = 15
+ON_HISTORY = (
+    ("list",),
+    ("list", "--state", "failed"),
+    ("list", "@sweep"),
+    ("list", "--jobs"),
+    ("history",),
+    ("cancel", "all"),
+)
+"""Commands that are asked of a long history; some find nothing."""
 START_S = 120.0
 END_S = 60.0
 
@@ -57,7 +66,23 @@ def _rows(daemon: DaemonProcess) -> list[dict[str, Any]]:
     rows += [_memory(daemon, "after a start"), *_looks(files.socket)]
     daemon.kill()  # as a crash: the next start checks more
     rows.append({"case": "start after a crash", **_start(daemon)})
+    rows += _history(files.socket)
     daemon.terminate(END_S)
+    return rows
+
+
+def _history(socket: Path) -> list[dict[str, Any]]:
+    """Let all tasks end, and use commands that concern few of them."""
+    rows = [
+        {
+            "case": f"hetctl cancel all, {TASKS} tasks",
+            "ms": _middle([_command(socket, "cancel", "all")]),
+        }
+    ]
+    for words in ON_HISTORY:
+        times = [_command(socket, *words) for _ in range(LOOKS)]
+        case = f"hetctl {' '.join(words)}, {TASKS} ended tasks"
+        rows.append({"case": case, "median_ms": _middle(times)})
     return rows
 
 
@@ -106,24 +131,25 @@ def _looks(socket: Path) -> list[dict[str, Any]]:
         full = [
             _timed(lambda: client.tasks(Selection(limit=1000))) for _ in range(LOOKS)
         ]
-    command = [sys.executable, "-m", "hetctl", "list", "--json"]
-    environment = {**os.environ, "HETD_SOCKET": str(socket)}
-
-    def look(words: list[str]) -> float:
-        return _timed(
-            lambda: subprocess.run(
-                words, check=True, capture_output=True, env=environment
-            )
-        )
-
-    listing = [look(command) for _ in range(LOOKS)]
-    bare = [look([*command[:3], "daemon", "status"]) for _ in range(LOOKS)]
+    listing = [_command(socket, "list", "--json") for _ in range(LOOKS)]
+    bare = [_command(socket, "daemon", "status") for _ in range(LOOKS)]
     return [
         {"case": "first page of 100, from a client", "median_ms": _middle(asked)},
         {"case": "first page of 1000, from a client", "median_ms": _middle(full)},
         {"case": "hetctl list", "median_ms": _middle(listing)},
         {"case": "hetctl daemon status, for start-up", "median_ms": _middle(bare)},
     ]
+
+
+def _command(socket: Path, *words: str) -> float:
+    """Return the milliseconds that a command of hetctl takes, whole process."""
+    environment = {**os.environ, "HETD_SOCKET": str(socket)}
+    command = [sys.executable, "-m", "hetctl", *words]
+    return _timed(
+        lambda: subprocess.run(
+            command, check=False, capture_output=True, env=environment
+        )
+    )
 
 
 def _timed(body: Callable[[], object]) -> float:

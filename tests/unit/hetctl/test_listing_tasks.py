@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+from hetctl import selectors
 from hetctl.__main__ import main
-from libtask.messages import ListTasks
+from libtask.messages import ENDED, Control, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.typed_commands import document, text
 
@@ -58,6 +60,64 @@ def test_a_cut_listing_is_reported() -> None:
     assert (whole["total"], whole["truncated"]) == (3, False)
     past = document("history", "--limit", "1")
     assert (past["total"], past["truncated"], len(past["tasks"])) == (2, True, 1)
+
+
+@pytest.mark.usefixtures("old_and_new")
+def test_tasks_in_some_states_are_not_counted_for_a_table() -> None:
+    words = ["list", "--state", "running", "--state", "queued", "--limit", "1"]
+    result = CliRunner().invoke(main, words)
+
+    cut = "hetctl: showing the newest 1; a larger --limit shows more\n"
+    assert result.stderr == cut
+    assert document(*words)["total"] == 2
+
+
+def test_history_has_the_last_to_end_first_however_long_ago_it_came(
+    daemon: FakeDaemon,
+) -> None:
+    ends = [ago(number) for number in range(500, 0, -1)]
+    daemon.tasks = {
+        number: a_task(number, state="completed", submitted=1.0, finished=end)
+        for number, end in enumerate([ago(0.5), *ends], 1)
+    }
+
+    found = document("history", "--limit", "3")
+
+    assert [task["id"] for task in found["tasks"]] == [1, 501, 500]
+    assert (found["total"], found["truncated"]) == (501, True)
+    pages = [page for page in daemon.requests(ListTasks) if page.ids is None]
+    read = [page.limit for page in pages if page.since is None and not page.count]
+    assert read == [30]  # the others are found by their ends
+
+
+@pytest.mark.parametrize("verb", ["cancel", "hold", "release", "snapshot"])
+def test_all_means_what_has_not_ended_without_reading_the_past(
+    daemon: FakeDaemon, verb: str
+) -> None:
+    daemon.tasks = {1: a_task(1, state="completed"), 2: a_task(2, state="running")}
+
+    CliRunner().invoke(main, [verb, "all"])
+
+    (asked,) = daemon.requests(ListTasks)
+    assert not ENDED & set(asked.states)
+    assert [each.ids for each in daemon.requests(Control)] == [[2]]
+
+
+def test_without_a_selector_the_newest_tasks_are_looked_at(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "RECENT", 2)
+    daemon.tasks = {
+        number: a_task(number, state="completed", submitted=ago(9), finished=ago(8))
+        for number in range(1, 5)
+    }
+
+    cut = "hetctl: the newest 2 tasks; --since, ids or `all` select others\n"
+    result = CliRunner().invoke(main, ["report", "--json", "--no-bound"])
+    assert result.stderr == cut
+    assert [task["id"] for task in json.loads(result.stdout)["tasks"]] == [3, 4]
+    whole = CliRunner().invoke(main, ["report", "--json", "--no-bound", "all"])
+    assert (whole.stderr, len(json.loads(whole.stdout)["tasks"])) == ("", 4)
 
 
 @pytest.mark.usefixtures("old_and_new")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,7 +43,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     again.close()
 
 
-def listed(shell: Shell, uid: int, **fields: int) -> tuple[list[int], int]:
+def listed(shell: Shell, uid: int, **fields: object) -> tuple[list[int], int]:
     """List a user's tasks; return their ids, and the work that SQLite had with it."""
     steps = 0
 
@@ -54,7 +54,7 @@ def listed(shell: Shell, uid: int, **fields: int) -> tuple[list[int], int]:
 
     connection = shell.store.connection
     connection.set_progress_handler(count, EACH)
-    request = m.ListTasks(1, mine=True, **fields)  # type: ignore[arg-type]  # whole numbers
+    request = m.ListTasks(1, mine=True, **fields)  # type: ignore[arg-type]  # of a request
     found = [info.id for info in shell.ask(request, uid).tasks]
     connection.set_progress_handler(None, 0)
     return found, steps
@@ -93,3 +93,99 @@ def test_what_has_just_ended_is_its_owners(shell: Shell) -> None:
 
     assert listed(shell, USER, limit=1)[0] == [task]
     assert listed(shell, 4321)[0] == []
+
+
+def ended_as(number: int) -> TaskPage:
+    """Return the page of one of many ended tasks: few have a name or a job, or failed."""
+    state = State.FAILED if number in MINE else State.COMPLETED
+    name = f"sweep.{number}" if number in (100, 101) else "alone" * (number == 200)
+    job = "nightly" * (number == 300)
+    spec = a_spec(name=name, job=job)
+    return TaskPage(
+        number, USER, spec, number, TaskRuntime(state), finished=float(number)
+    )
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Shell]:
+    """One user's long history: task 7 ended in second 7, and so on."""
+    first = Shell(tmp_path)
+    ended = [ended_as(number) for number in range(1, HISTORY + 1)]
+    pages = [(each.id, each.id, encode(each), each.owner) for each in ended]
+    marked = {100, 101, 200, 300, *MINE}
+    first.store.submit(Batch(tasks=pages, marked=marked))
+    first.store.flush()
+    first.close()
+    again = Shell(tmp_path)
+    again.runtime.restore()
+    yield again
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"name": "sweep"}, [101, 100]),
+        ({"name": "sweep.101"}, [101]),
+        ({"name": "*o*"}, [200]),
+        ({"name": "sw"}, []),
+        ({"job": "nightly"}, [300]),
+        ({"job": "*"}, [300]),
+        ({"states": ["failed"]}, [*reversed(MINE)]),
+        ({"states": ["failed", "running"], "limit": 2}, [4999, 2500]),
+        ({"states": ["failed"], "before": 2500}, [7]),
+    ],
+)
+def test_few_of_many_are_found_without_reading_the_others(
+    own: Shell, fields: dict[str, Any], expected: list[int]
+) -> None:
+    before = own.journal.bytes_read
+    found, steps = listed(own, USER, **fields)
+
+    assert found == expected
+    assert own.journal.bytes_read - before < 10_000
+    assert steps < 1000
+    assert listed(own, OTHER, **fields)[0] == []
+
+
+def test_names_of_tasks_that_wait_or_have_just_ended_are_found(own: Shell) -> None:
+    waiting, ended, other = own.submit(
+        a_spec(hold=True, name="sweep.7"),
+        a_spec(hold=True, name="sweep.8"),
+        a_spec(hold=True, name="sweeper"),
+    )
+    own.ask(m.Control(1, "cancel", [ended, other]))
+
+    assert listed(own, USER, name="sweep")[0] == [ended, waiting, 101, 100]
+    own.commit()
+    assert listed(own, USER, name="sweep")[0] == [ended, waiting, 101, 100]
+    assert listed(own, USER, states=["cancelled"])[0] == [other, ended]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, HISTORY + 1),
+        ({"since": 4001.0}, 1001),
+        ({"states": sorted(m.ENDED)}, HISTORY),
+        ({"states": sorted(m.ENDED), "since": 4001.0}, 1000),
+        ({"states": ["failed"]}, 3),
+        ({"name": "sweep"}, 2),
+    ],
+)
+def test_tasks_are_counted(own: Shell, fields: dict[str, Any], expected: int) -> None:
+    own.submit(a_spec(hold=True))
+    own.commit()
+    before = own.journal.bytes_read
+
+    answer = own.ask(m.ListTasks(1, mine=True, count=True, **fields), USER)
+
+    assert answer.count == expected
+    assert own.journal.bytes_read - before < 10_000
+
+
+def test_those_that_ended_since_a_time_are_listed_by_their_ends(own: Shell) -> None:
+    ended: list[Any] = sorted(m.ENDED)
+    request = m.ListTasks(1, mine=True, states=ended, since=4998.0)
+
+    assert [info.id for info in own.ask(request, USER).tasks] == [5000, 4999, 4998]

@@ -44,6 +44,7 @@ def test_every_task_is_taken_over(old: Path) -> None:
 
         assert live == {3: "held", 4: "waiting", 6: "held", 7: "held"}
         assert ended == live | {1: "completed", 2: "failed", 5: "cancelled"}
+        assert [task for task, _ in store.ended(99, 99, marked=True)] == [5, 2]
         assert (store.last_id(), store.incarnation) == (7, 2)
     assert _version(old) == SCHEMA
 

@@ -357,7 +357,7 @@ def report_command(  # noqa: PLR0913  one argument an option
 ) -> None:
     """Report the use of time and energy, by resource and task.
 
-    By default, all tasks since the last idle hour are counted.
+    By default, the tasks since the last idle hour are counted, of the newest 10,000.
 
     Times of a resource are summed over its slots, from the first submission to the last
     end. Set-up is the time before the first strip of a segment, without transfers. Other

@@ -61,7 +61,7 @@ def gantt_command(
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Draw a Gantt chart of tasks, by default of all since the last idle hour."""
+    """Draw a Gantt chart of tasks, by default of those since the last idle hour."""
     check_output(output)
     with connect(socket) as client:
         tasks = lately(client, selectors, since)
@@ -172,7 +172,7 @@ def trace_command(  # noqa: PLR0913  one argument an option
     socket: Path | None,
     as_json: bool,
 ) -> None:
-    """Write past tasks as a scenario or a trace, by default all since the last idle hour.
+    """Write past tasks as a scenario or a trace, by default those since the last idle hour.
 
     The output is always JSON.
     """

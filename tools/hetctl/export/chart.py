@@ -78,7 +78,7 @@ Colour: TypeAlias = tuple[float, ...]
 
 
 class Style(NamedTuple):
-    """What bars have in common that are drawn at once."""
+    """Style of the bars that are drawn at once."""
 
     edge: str
     hatch: str | None
