@@ -36,7 +36,13 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     metavar="POLICY.KEY=VALUE",
     help="A parameter of one of them.",
 )
-@click.option("--scenarios", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option(
+    "--scenarios",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many are drawn.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
