@@ -39,6 +39,7 @@ from hetdemo.report import (
 from hetdemo.worth import worth_lines, worth_of, write_scenario
 from libtask.characterisation import characterise
 from libtask.errors import HetError, InputError
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +90,7 @@ def _check_packages() -> None:
     lacking = [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]
     if lacking:
         names = " and ".join(lacking)
-        install = f"{sys.executable} -m pip install 'hetd[demo]'"
-        raise InputError(f"the demo needs {names}: {install}")
+        raise InputError(f"the demo needs {names}: {how_to_install('demo')}")
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 
 from libtask.errors import InputError
+from libtask.extras import how_to_install
 
 
 def check_pictures() -> None:
@@ -16,5 +16,4 @@ def check_pictures() -> None:
 
     """
     if find_spec("matplotlib") is None:
-        install = f"{sys.executable} -m pip install matplotlib"
-        raise InputError(f"--plot: pictures need matplotlib: {install}")
+        raise InputError(f"--plot: pictures need matplotlib: {how_to_install('plots')}")
