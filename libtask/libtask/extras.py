@@ -9,7 +9,7 @@ from importlib.util import find_spec
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra into this environment.
 
-    That of a service has no pip: its administrator installs it anew, with the extra.
+    That of a service has no pip: its administrator repeats the installation, with the extra.
     """
     if find_spec("pip") is not None:
         return f"{sys.executable} -m pip install 'hetd[{extra}]'"
