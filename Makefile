@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: lock demo test check unit bench pictures torture mutants docs clean help install
-.PHONY: install-program install-environment install-files share uninstall dist deb wheels
+.PHONY: install-program install-environment install-files share uninstall dist deb package wheels
 
 help:
 	@echo "make demo    run the main job on this machine, with progress and a Gantt picture"
@@ -171,6 +171,7 @@ userunitdir ?= $(libdir)/systemd/user
 
 HOME_OF_PROGRAM := $(libdir)/hetd
 STAGED := $(DESTDIR)$(HOME_OF_PROGRAM)
+FRESH := $(STAGED).new
 PROGRAMS := hetd hetctl hetsim
 SHELLS := bash zsh fish
 COMPLETION_bash := bash-completion/completions/hetctl
@@ -182,17 +183,27 @@ UNITS := $(unitdir)/hetd.service $(unitdir)/hetd.socket $(userunitdir)/hetd.serv
 FILL_IN = sed -e 's|@bindir@|$(bindir)|; s|@libdir@|$(libdir)|; s|@sysconfdir@|$(sysconfdir)|'
 PAGES := man8/hetd.8 man1/hetctl.1 man1/hetsim.1 man5/hetd.toml.5
 
-install: install-program install-files
+# Root's umask may keep other users out; they need all that is installed.
+install:
+	umask 022 && $(MAKE) --no-print-directory install-program install-files
+	@$(PYTHON) -c 'import os, sys; real = os.path.realpath(sys.executable); \
+	  real.startswith(("/root/", "/home/", "/run/user/")) and print(f"warning: {real} is in a home: the \
+	service and other users cannot run it; make install PYTHON=/usr/bin/python3")'
 	@echo "now: systemd-sysusers && systemd-tmpfiles --create hetd.conf && systemctl daemon-reload"
 	@echo "     systemctl enable --now hetd.socket"
 
 # Nothing that is installed may name DESTDIR: no scripts of the environment, but wrappers;
-# byte code with the paths of its later place.
+# byte code with the paths of its later place. What was installed before is there until the
+# new one is complete: it may be running, and a package index may fail.
 install-program: install-environment
-	rm $(STAGED)/lib/python*/site-packages/hetd-*.dist-info/direct_url.json
-	$(STAGED)/bin/python -m compileall -q -f -s '$(DESTDIR)' $(STAGED)/lib || true
-	sed -i '/^command = /d' $(STAGED)/pyvenv.cfg
-	find $(STAGED)/bin -mindepth 1 ! -name 'python*' -delete
+	rm $(FRESH)/lib/python*/site-packages/hetd-*.dist-info/direct_url.json
+	$(FRESH)/bin/python -m compileall -q -f -s '$(FRESH)' -p '$(HOME_OF_PROGRAM)' $(FRESH)/lib || true
+	sed -i '/^command = /d' $(FRESH)/pyvenv.cfg
+	find $(FRESH)/bin -mindepth 1 ! -name 'python*' -delete
+	rm -rf $(STAGED).old
+	test ! -e $(STAGED) || mv $(STAGED) $(STAGED).old
+	mv $(FRESH) $(STAGED)
+	rm -rf $(STAGED).old
 	install -d $(DESTDIR)$(bindir)
 	for name in $(PROGRAMS); do \
 	  printf '#!/bin/sh\nexec %s/bin/python -P -m %s "$$@"\n' $(HOME_OF_PROGRAM) $$name \
@@ -207,24 +218,24 @@ comma := ,
 SITE ?=
 install-environment:
 ifeq ($(SITE),)
-	$(PYTHON) -m venv --clear $(STAGED)
-	$(PYTHON) -m venv --clear $(STAGED)/build
-	$(STAGED)/build/bin/python -m pip install --quiet --require-hashes -r lock/build.txt
-	$(STAGED)/build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
-	  --wheel-dir $(STAGED)/build/wheel .
-	$(STAGED)/bin/python -m pip install --quiet --no-compile --require-hashes \
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(PYTHON) -m venv --clear $(FRESH)/build
+	$(FRESH)/build/bin/python -m pip install --quiet --require-hashes -r lock/build.txt
+	$(FRESH)/build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir $(FRESH)/build/wheel .
+	$(FRESH)/bin/python -m pip install --quiet --no-compile --require-hashes \
 	  $(patsubst %,-r lock/%.txt,$(or $(subst $(comma), ,$(EXTRAS)),hetd))
-	$(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps --no-index \
-	  $(STAGED)/build/wheel/*.whl
-	$(STAGED)/bin/python -m pip uninstall --quiet --yes setuptools pip
+	$(FRESH)/bin/python -m pip install --quiet --no-compile --no-deps --no-index \
+	  $(FRESH)/build/wheel/*.whl
+	$(FRESH)/bin/python -m pip uninstall --quiet --yes setuptools pip
 else
-	$(PYTHON) -m venv --clear --without-pip $(STAGED)
-	PYTHONPATH='$(SITE)' $(STAGED)/bin/python -m hatchling build -t wheel -d $(STAGED)/build
-	PYTHONPATH='$(SITE)' $(STAGED)/bin/python -m pip install --quiet --no-compile --no-deps \
-	  --no-index --ignore-installed $(STAGED)/build/*.whl
-	echo '$(SITE)' | tr : '\n' > $$(echo $(STAGED)/lib/python*/site-packages)/dependencies.pth
+	$(PYTHON) -m venv --clear --without-pip $(FRESH)
+	PYTHONPATH='$(SITE)' $(FRESH)/bin/python -m hatchling build -t wheel -d $(FRESH)/build
+	PYTHONPATH='$(SITE)' $(FRESH)/bin/python -m pip install --quiet --no-compile --no-deps \
+	  --no-index --ignore-installed $(FRESH)/build/*.whl
+	echo '$(SITE)' | tr : '\n' > $$(echo $(FRESH)/lib/python*/site-packages)/dependencies.pth
 endif
-	rm -r $(STAGED)/build
+	rm -r $(FRESH)/build
 
 # Man pages and completions are generated from the code: below SHARE, by the Python that
 # GENERATOR starts, which has the program.
@@ -255,7 +266,7 @@ install-files:
 
 # Configuration, tasks (/var/lib/hetd), users and groups stay.
 uninstall:
-	rm -rf $(STAGED)
+	rm -rf $(STAGED) $(FRESH) $(STAGED).old
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(PROGRAMS)) $(addprefix $(DESTDIR),$(UNITS))
 	rm -f $(addprefix $(DESTDIR)$(datadir)/man/,$(PAGES))
 	rm -f $(foreach shell,$(SHELLS),$(DESTDIR)$(datadir)/$(COMPLETION_$(shell)))
@@ -294,6 +305,9 @@ DEB_ARCHITECTURE = $(shell dpkg --print-architecture)
 DEB_FILE = dist/hetd_$(VERSION)-1_$(DEB_ARCHITECTURE).deb
 
 deb:
+	umask 022 && $(MAKE) --no-print-directory package
+
+package:
 	rm -rf $(DEB_ROOT)
 	$(MAKE) --no-print-directory install-program install-files DESTDIR=$(CURDIR)/$(DEB_ROOT) \
 	  prefix=/usr PYTHON=$(DEB_PYTHON) COMPLETION_zsh=zsh/vendor-completions/_hetctl

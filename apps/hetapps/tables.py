@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from libtask.errors import InputError
+from libtask.extras import how_to_install
 from libtask.wording import cause
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def _parquet(path: Path) -> Any:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        text = "Parquet needs pyarrow; install the extra hetd[parquet]"
+        text = f"Parquet needs pyarrow: {how_to_install('parquet')}"
         raise InputError(f"{path}: {text}") from error
     return parquet.ParquetFile(path)
 

@@ -114,8 +114,8 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     running: Count | None = None
     """Slots that the user's tasks take at once; further tasks wait."""
     share: float | None = None
-    """Weight: where several users' tasks wait that are alike to the policy, computing
-    time is given to them in this proportion."""
+    """Weight: users whose tasks of equal priority wait for a resource share its time in
+    this proportion."""
     stored_mb: Count | None = None
     """Disk space for the records of the user, in MiB; above it the oldest ended tasks are
     removed."""
@@ -134,8 +134,8 @@ class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     running: Count = "unlimited"
     """Slots that a user's tasks take at once; further tasks wait."""
     share: float = 1.0
-    """Weight: where several users' tasks wait that are alike to the policy, computing
-    time is given to them in this proportion."""
+    """Weight: users whose tasks of equal priority wait for a resource share its time in
+    this proportion."""
     stored_mb: Count = 2048
     """Disk space for the records of a user, in MiB: parameters, results and records of
     tasks and the answers to requests. Above it the oldest ended tasks are removed."""

@@ -22,7 +22,7 @@ class Quota:
 
     Attributes:
         running: tasks that may run, or wait for a slot, at once; None: any number.
-        share: weight among users whose tasks are equal to the policy; above 0.
+        share: weight among users whose tasks of equal priority wait; above 0.
 
     """
 

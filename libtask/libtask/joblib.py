@@ -28,6 +28,7 @@ import cloudpickle
 import numpy as np
 
 from libtask.client.client import Client
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ try:
         SequentialBackend,
     )
 except ModuleNotFoundError as error:
-    text = f"libtask.joblib needs joblib: {sys.executable} -m pip install joblib"
+    text = f"libtask.joblib needs joblib: {how_to_install('joblib')}"
     raise ModuleNotFoundError(text, name=error.name) from error
 
 LARGE = 1 << 20

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from click.testing import CliRunner
 
 import hetpapers.command
+from hetsim.__main__ import cli
 from libtask.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _no_run(seeds: int) -> NoReturn:
@@ -38,3 +42,18 @@ def test_refused_before_the_runs(
 
     assert isinstance(done.exception, InputError)
     assert str(done.exception) == error
+
+
+def test_pictures_that_cannot_be_drawn_are_refused_before_the_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("hetsim.pictures.find_spec", lambda _: None)
+
+    for command in (
+        ["paper", "loesch-2016", "--plot", str(tmp_path / "figures")],
+        ["arena", "--scenarios", "1", "--plot", str(tmp_path / "arena.png")],
+    ):
+        done = CliRunner().invoke(cli, command)
+        assert isinstance(done.exception, InputError)
+        assert str(done.exception).startswith("--plot: pictures need matplotlib: ")
+    assert not list(tmp_path.iterdir())

@@ -10,6 +10,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
+import hetd
+from hetsched import build
 from hetsim.commands.run import command
 from scenario_builders import a_node, a_type
 
@@ -33,6 +35,32 @@ def a_trace(folder: Path, policy: str, **parameters: Any) -> str:
 def run(*arguments: str) -> Any:
     done = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
     return json.loads(done.stdout)
+
+
+def hetsim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hetsim", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_programs_name_themselves_and_their_version_alike() -> None:
+    built = " (compiled)" * (build.NAME == "compiled")
+    for program, suffix in (("hetd", built), ("hetsim", built), ("hetctl", "")):
+        done = subprocess.run(
+            [sys.executable, "-m", program, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == f"{program} {hetd.__version__}{suffix}\n"
+
+
+def test_bad_usage_is_one_line_with_the_name_of_the_program() -> None:
+    done = hetsim("run")
+
+    assert (done.returncode, done.stderr) == (
+        2,
+        "hetsim: Missing argument 'SCENARIO'.\n",
+    )
 
 
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`make dist` and `make deb`: what they build is installed elsewhere, and used.
+"""`make dist`, `make install` and `make deb`: what they build is installed elsewhere, and used.
 
 Nothing is fetched: the dependencies are those of the tests, referred to where they are.
 """
@@ -55,14 +55,20 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(sources: Path, *words: str) -> None:
     """Run make; what it prints is in the error of one that fails."""
-    done = subprocess.run(
+    done = try_to_make(sources, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def try_to_make(sources: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run make, under a umask that keeps other users out, as root's may."""
+    return subprocess.run(
         ["make", "-s", "-C", str(sources), *words],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(SITES)},
+        umask=0o077,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---------------------------------------------------------------- the wheel
@@ -157,6 +163,50 @@ def _run_kernels(installed: Installation) -> None:
     where = next((name for name in names if name.startswith("gpu")), "cpu")
     words = ("submit", "heat", "--n", "64", "--steps", "5", "--wait", "--on", where)
     assert f"completed on {where}" in installed.run("hetctl", *words)
+
+
+# ---------------------------------------------------------------- the service
+
+
+@pytest.fixture
+def root(sources: Path, tmp_path: Path) -> Path:
+    """Install the service below a folder."""
+    folder = tmp_path / "root"
+    here = dict.fromkeys([*SITES, sysconfig.get_path("purelib")])
+    make(sources, "install", f"DESTDIR={folder}", f"SITE={':'.join(here)}")
+    return folder
+
+
+def test_an_installed_service_is_for_all_users(root: Path) -> None:
+    for path in [root, *root.rglob("*")]:
+        mode = path.stat().st_mode
+        needed = 0o555 if path.is_dir() or path.parent.name == "bin" else 0o444
+        assert mode & needed == needed, f"{path}: {mode:o}"
+    program = root / "usr/local/lib/hetd"
+    assert str(root) not in (program / "pyvenv.cfg").read_text("utf-8")
+    (byte_code,) = program.glob("lib/python*/site-packages/hetd/__pycache__/loop.*.pyc")
+    assert str(root).encode() not in byte_code.read_bytes()
+    assert b"/usr/local/lib/hetd/lib/python" in byte_code.read_bytes()
+
+
+def test_an_installation_that_fails_leaves_the_one_before(
+    sources: Path, root: Path
+) -> None:
+    done = try_to_make(sources, "install", f"DESTDIR={root}", "SITE=/nonexistent")
+    assert done.returncode != 0
+
+    python = root / "usr/local/lib/hetd/bin/python"
+    command = [str(python), "-P", "-m", "hetctl", "--version"]
+    assert subprocess.check_output(command, text=True).startswith("hetctl ")
+
+
+def test_what_was_installed_is_uninstalled_but_for_the_configuration(
+    sources: Path, root: Path
+) -> None:
+    make(sources, "uninstall", f"DESTDIR={root}")
+
+    left = [f for f in root.rglob("*") if not f.is_dir()]
+    assert left == [root / "etc/hetd/hetd.toml"]
 
 
 # ---------------------------------------------------------------- the Debian package

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +53,29 @@ def test_running_tasks_run_on_in_the_same_worker(
         info = daemon.info(task.id)
         assert [s.resource for s in info.segments] == [place]
         assert info.segments[0].strips == 20
+
+
+def test_workers_of_another_store_have_no_part_in_its_tasks(
+    private_daemon: Start, tmp_path: Path
+) -> None:
+    """Launcher and workers outlive a daemon whose store its user removes."""
+    daemon = private_daemon()
+    old = Tracing(daemon, tmp_path / "old", gate_at=10)
+    old.await_gate()
+
+    daemon.kill9()
+    shutil.rmtree(daemon.state)
+    daemon.start()
+    new = Tracing(daemon, tmp_path / "new", gate_at=10, client=daemon.connect())
+    assert new.id == old.id
+    new.await_gate()
+    old.open_gate()
+    new.open_gate()
+
+    new.check_completed()
+    info = daemon.info(new.id)
+    assert (info.attempts, len(info.segments)) == (0, 1)
+    assert not set(new.pids()) & set(old.pids())
 
 
 def test_a_key_of_the_caller_outlives_clients_and_daemons(

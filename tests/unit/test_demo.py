@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from hetapps.correlation import Correlation
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.heat import Heat
 from hetapps.markov import Markov
+from hetdemo.__main__ import main
 from hetdemo.batch import CALM, GAP_S, WAVE, Arrivals, Job, make_batch
 from hetdemo.checks import Verdict, check, check_all, read_planes
 from hetdemo.first_move import first_move
@@ -585,3 +587,20 @@ def test_on_one_resource_nothing_moves() -> None:
     first_move(client, DEVICES[:1], Names(DEVICES), said.append)
 
     assert (client.orders, said) == ([], [])
+
+
+def test_a_demo_without_its_packages_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["hetdemo"])
+    monkeypatch.setattr("hetdemo.__main__.find_spec", lambda _: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+    status = main()
+
+    assert status == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("hetdemo: the demo needs sklearn and matplotlib: ")
+    assert line.endswith("pip install 'hetd[demo]'")
+    assert not list(tmp_path.iterdir())

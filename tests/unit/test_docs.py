@@ -14,7 +14,10 @@ import click
 import pytest
 
 from hetctl.__main__ import ALIASES, main
-from hetctl.reference import commands, manual
+from hetctl.reference import SELECTORS, commands, manual
+from hetctl.selectors import EVERY, JOB, WORDS
+from hetsim.__main__ import cli as simulator
+from libtask.documents import LARGEST_WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +59,32 @@ def test_the_manual_has_a_page_for_every_command_and_option() -> None:
 
     for name, command in KNOWN.items():
         assert f"## hetctl {name}\n" in text
-        for each in command.params:
-            if isinstance(each, click.Option):
-                assert each.help, f"{name} {each.opts}: no word on what it does"
+        _every_option_has_help(name, command)
+    for name, command in commands(simulator):
+        _every_option_has_help(name, command)
+    assert "hetctl run [OPTIONS] [-- COMMAND...]" in text
+    assert str(LARGEST_WHOLE) not in text
+
+
+def _every_option_has_help(name: str, command: click.Command) -> None:
+    for each in command.params:
+        if isinstance(each, click.Option):
+            assert each.help, f"{name} {each.opts}: no word on what it does"
+
+
+def test_texts_on_selectors_name_every_form_of_one() -> None:
+    for page in ("how-to/steer.md", "man/hetctl.1.in"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8").replace("\\-", "-")
+        for form in (
+            "3-9",
+            *WORDS,
+            "@NAME",
+            f"@NAME{EVERY}",
+            f"{JOB}NAME",
+            "wildcards",
+        ):
+            assert form in text, page
+            assert form in SELECTORS
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def status_of(error: Exception) -> int:
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="hetd")
+@click.version_option(package_name="hetd", message="%(prog)s %(version)s")
 @shared
 def main(*, socket: Path | None, as_json: bool) -> None:
     """Submit tasks to hetd, follow them, and move them between processors.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +9,7 @@ import click
 
 from hetctl.completing import selectors
 from hetctl.units import Duration
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +90,9 @@ def connect(socket: Path | None, *, start: bool = False) -> Client:
     return Client(socket)
 
 
-def lacking(what: str, package: str) -> str:
-    """Return an error text: the missing package, and the command that installs it."""
-    return f"{what} {package}: {sys.executable} -m pip install {package}"
+def lacking(what: str, package: str, extra: str) -> str:
+    """Return an error text: the missing package, and how to install the extra with it."""
+    return f"{what} {package}: {how_to_install(extra)}"
 
 
 def assignments(texts: tuple[str, ...]) -> dict[str, str]:

@@ -27,11 +27,13 @@ STATUSES = """\
 | 10 | all tasks waited for have ended, some failed |
 | 11 | all tasks waited for have ended, some were cancelled or dropped |
 | 124 | the time limit of `wait` passed |
+| 141 | the reader of its output has closed the pipe |
 """
 SELECTORS = """\
 A SELECTOR names tasks: an id, a range `3-9`, `last`, `all`, `mine`, `@NAME` (the newest
 submission of tasks or of an array with that name; `*` and `?` are wildcards),
-`@NAME:all` (every submission with that name), or a comma list of these.
+`@NAME:all` (every submission with that name), `job:NAME` (the tasks of a job), or a comma
+list of these.
 A DURATION is `90s`, `15min`, `2h`; a bare number is seconds.
 """
 

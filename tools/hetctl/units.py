@@ -106,11 +106,25 @@ class ParsedText(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class Whole(click.IntRange):
-    """A whole number on the command line that fits into a message."""
+class Whole(click.ParamType[int]):
+    """A whole number on the command line that fits into a message.
+
+    No `click.IntRange`: manuals would show the largest number that fits.
+    """
+
+    name = "integer"
 
     def __init__(self, least: int = -LARGEST_WHOLE) -> None:
-        super().__init__(least, LARGEST_WHOLE)
+        self._least = least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        number = click.INT.convert(value, param, ctx)
+        if self._least <= number <= LARGEST_WHOLE:
+            return int(number)
+        least = self._least if self._least > -LARGEST_WHOLE else "-2**63"
+        return self.fail(f"{value} is not from {least} to 2**63 - 1", param, ctx)
 
 
 SIZES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}

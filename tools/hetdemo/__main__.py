@@ -13,6 +13,7 @@ import argparse
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -37,7 +38,8 @@ from hetdemo.report import (
 )
 from hetdemo.worth import worth_lines, worth_of, write_scenario
 from libtask.characterisation import characterise
-from libtask.errors import HetError
+from libtask.errors import HetError, InputError
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,15 +65,32 @@ def main() -> int:
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, _leave)
     try:
+        _check_packages()
         demo = Demo(console, OUTPUT.absolute())
         good = demo.run_graph() if chosen.graph else demo.run()
     except HetError as error:
-        console.print(f"hetdemo: {error}", style="bold red")
+        # the name hetd[demo] contains what looks like markup
+        console.print(
+            f"hetdemo: {error}", style="bold red", markup=False, soft_wrap=True
+        )
         return 1
     except KeyboardInterrupt:
         console.print("hetdemo: interrupted; the daemon was stopped")
         return INTERRUPTED
     return 0 if good else 1
+
+
+def _check_packages() -> None:
+    """Refuse to begin without the packages that make inputs and draw.
+
+    Raises:
+        InputError: the extra with them is not installed.
+
+    """
+    lacking = [name for name in ("sklearn", "matplotlib") if find_spec(name) is None]
+    if lacking:
+        names = " and ".join(lacking)
+        raise InputError(f"the demo needs {names}: {how_to_install('demo')}")
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

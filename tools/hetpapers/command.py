@@ -11,6 +11,7 @@ import msgspec
 
 from hetpapers import PAPERS, figures_of
 from hetpapers.figures import LivePlan, PaperResult
+from hetsim.pictures import check_pictures
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -137,9 +138,10 @@ def _chosen(known: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
 
 
 def _make_folder(folder: Path | None) -> None:
-    """Before the runs, which may take minutes: a wrong folder is refused at once."""
+    """Before the runs, which may take minutes: what keeps from drawing is refused at once."""
     if folder is None:
         return
+    check_pictures()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -22,7 +22,9 @@ def __getattr__(name: str) -> Any:
     try:
         from hetpool.client import pool
     except ModuleNotFoundError as error:
-        text = f"a pool needs the extra `pool` ({error}): pip install 'hetd[pool]'"
+        from libtask.extras import how_to_install
+
+        text = f"a pool needs the extra `pool` ({error}): {how_to_install('pool')}"
         raise ImportError(text) from error
     return getattr(pool, name)
 

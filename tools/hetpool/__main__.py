@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hetpool.setup.config import read_settings
 from hetpool.setup.settings import refuse_root
 from libtask.errors import DaemonUnreachableError, HetError, InputError, NotAllowedError
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"hetpool: {error}", file=sys.stderr)  # noqa: T201  the program's answer
         return _status(error)
     except ModuleNotFoundError as error:
-        text = (
-            f"hetpool: the extra `pool` is missing ({error}): pip install 'hetd[pool]'"
-        )
-        print(text, file=sys.stderr)  # noqa: T201  the program's answer
+        text = f"the extra `pool` is missing ({error}): {how_to_install('pool')}"
+        print(f"hetpool: {text}", file=sys.stderr)  # noqa: T201  the program's answer
         return 1
     return 0
 

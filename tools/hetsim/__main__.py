@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from hetsched import build
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.standard_output import discard_unwritten
 
@@ -54,7 +55,11 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+VERSION = "%(prog)s %(version)s" + " (compiled)" * (build.NAME == "compiled")
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hetd", message=VERSION)
 def cli() -> None:
     """Simulate schedules of a heterogeneous node with the daemon's own scheduler."""
 
@@ -64,7 +69,7 @@ def main() -> None:
     try:
         cli.main(prog_name="hetsim", standalone_mode=False)
     except click.ClickException as error:
-        _say(error.format_message())
+        _say(f"hetsim: {error.format_message()}")
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)

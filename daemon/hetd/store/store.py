@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import queue
+import secrets
 import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,6 +41,9 @@ log = logging.getLogger("hetd")
 SECOND = 1_000_000_000
 RETRY_NS = SECOND
 """Between two checks for free space, nanoseconds."""
+FIRST_STARTS = 1 << 30
+"""A new store counts from a number drawn below this. Launchers and workers outlive the daemon:
+what those of another store report must not fit a worker or an epoch of this one."""
 FATAL = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 """A failed sync is never retried: the kernel may have dropped the pages."""
 
@@ -279,7 +283,10 @@ class Store(rows.Reader):
             log.info("%s: there is room again", self.path)
 
     def _count_start(self) -> int:
-        """Count the daemon's starts; its epochs are newer than those of earlier starts."""
+        """Count the daemon's starts; its epochs are newer than those of earlier starts.
+
+        Counts fit 31 bits, and epochs 63.
+        """
         with rows.complaints(self.path):
             try:
                 return _next_incarnation(self.connection)
@@ -290,10 +297,12 @@ class Store(rows.Reader):
 
 
 def _next_incarnation(connection: sqlite3.Connection) -> int:
+    first = 1 + secrets.randbelow(FIRST_STARTS)
     with connection:
         connection.execute(
-            "INSERT INTO meta VALUES ('incarnation', 1) "
-            "ON CONFLICT (name) DO UPDATE SET value = value + 1"
+            "INSERT INTO meta VALUES ('incarnation', ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + 1",
+            (first,),
         )
     query = "SELECT value FROM meta WHERE name = 'incarnation'"
     return int(connection.execute(query).fetchone()[0])

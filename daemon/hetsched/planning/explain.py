@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 RESOURCE_LOST = "the resource is lost"
+MINUTE = 60
 LISTED = 50
 """Tasks that are named in one line."""
 
@@ -132,7 +133,7 @@ def _avoidance(system: System, task: TaskRecord, name: str) -> str:
     if circuit is None:
         return ""
     left = max(0, circuit.retry_at - system.now) / SECOND
-    until = f"avoided for another {left:.0f} s"
+    until = f"avoided for another {_duration(left)}"
     if circuit.half_open:
         until = "avoided until another task has tried it"
     times = f"{circuit.failures} failure{'s' * (circuit.failures != 1)} in a row"
@@ -185,13 +186,22 @@ def _why_not_ready(system: System, task: TaskRecord) -> str:
     if task in system.beginnings:
         seconds = max(0, task.not_before - system.now) / SECOND
         if not task.retried:
-            return f"begins in {seconds:.0f} s, as its owner asked"
-        return f"retries in {seconds:.0f} s, for time {task.retried} of {submitted.retries}"
+            return f"begins in {_duration(seconds)}, as its owner asked"
+        pause = _duration(seconds)
+        return f"retries in {pause}, for time {task.retried} of {submitted.retries}"
     if task.awaits_parts:
         return f"waits for its parts: {_some(sorted(task.parts_left))}"
     anyhow = submitted.after_any or submitted.after_notok
     end = "end" if anyhow else "complete"
     return f"waits for {_some(sorted(task.unmet))} to {end}"
+
+
+def _duration(seconds: float) -> str:
+    """Format a duration with the units in which people think of it."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / MINUTE), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
 def _some(tasks: list[TaskId]) -> str:

@@ -26,7 +26,12 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from libtask.devices.cache import Cache, cpu_identity, key_of
-from libtask.devices.icd import CPU_TARGET, cache_folder, drivers
+from libtask.devices.icd import (
+    CPU_TARGET,
+    cache_folder,
+    drivers,
+    has_vendor_runtimes,
+)
 from libtask.devices.report import FoundDevice, Report
 from libtask.messages import DeviceSpec, Kind
 from libtask.processes import boot_id
@@ -224,6 +229,7 @@ class Discovery:
                 fault not in rejected
             ):  # several devices of a driver may fail in the same way
                 rejected.append(fault)
+        rejected += _remedies(candidates)
         verdict = Verdict("; ".join(rejected), 0.0, hung=verdict.hung)
         return Offer(_spec(name, kind, candidates[0]), verdict)
 
@@ -328,6 +334,13 @@ def _spec(name: str, kind: Kind, device: FoundDevice) -> DeviceSpec:
         uuid=device.uuid,
         memory_bytes=device.memory_bytes,
     )
+
+
+def _remedies(candidates: Sequence[FoundDevice]) -> list[str]:
+    """Name the extra with other emulators, if it is not installed."""
+    if has_vendor_runtimes() or not all(_emulates(each) for each in candidates):
+        return []
+    return ["the extra hetd[fpga-emulator] has emulators for more CPUs"]
 
 
 def _nothing(kind: Kind, silent: Sequence[str]) -> Offer:

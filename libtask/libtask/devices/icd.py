@@ -214,6 +214,11 @@ def _pocl() -> Path | None:
 
 
 @functools.cache
+def has_vendor_runtimes() -> bool:
+    """Whether the FPGA vendor's emulator is installed, as an extra of hetd."""
+    return _vendor_library(EMULATOR_LIBRARY) is not None
+
+
 def _vendor_library(name: str) -> Path | None:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         wheel = importlib.metadata.distribution(VENDOR_WHEEL)

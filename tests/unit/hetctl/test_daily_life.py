@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
+from hetctl.options import lacking
 from hetctl.selectors import after_idling
 from hetctl.views.accounting import account
 from hetctl.waiting import _unusual
@@ -155,6 +156,19 @@ def test_cancelled_computing_is_computing_and_wasted() -> None:
     assert (cpu.split.computing, cpu.split.wasted) == (5.0, 2.5)
 
 
+@pytest.mark.parametrize("pip", [True, False])
+def test_an_extra_is_installed_by_pip_where_that_is(
+    monkeypatch: pytest.MonkeyPatch, *, pip: bool
+) -> None:
+    monkeypatch.setattr("libtask.extras.find_spec", lambda _: object() if pip else None)
+
+    text = lacking("top needs", "textual", "top")
+
+    command = f"{sys.executable} -m pip install 'hetd[top]'"
+    assert (text == f"top needs textual: {command}") is pip
+    assert ("make install EXTRAS=top" in text) is not pip
+
+
 def test_joblib_is_named_where_it_is_missing() -> None:
     program = "import sys; sys.modules['joblib'] = None; import libtask.joblib"
     done = subprocess.run(
@@ -163,7 +177,7 @@ def test_joblib_is_named_where_it_is_missing() -> None:
 
     last = done.stderr.splitlines()[-1]
     assert "libtask.joblib needs joblib: " in last
-    assert last.endswith("-m pip install joblib")
+    assert last.endswith("-m pip install 'hetd[joblib]'")
 
 
 def test_the_example_of_a_mapping_event_is_as_the_page_says(tmp_path: Path) -> None:

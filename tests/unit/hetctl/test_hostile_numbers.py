@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hetctl.__main__ import COMMANDS, main
 from hetctl.commands.control import parse_changes
 from hetctl.selectors import ids_in
-from hetctl.units import Duration
+from hetctl.units import Duration, Whole
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import Control, encode
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HUGE = ("9" * 30, "-" + "9" * 30, "9" * 5000, str(2**63), str(-(2**63) - 1))
 NUMBERS = (*HUGE, "1e400", "nan", "inf", "-1", "x", "", "٣")
-KINDS = (click.IntRange, click.FloatRange, Duration)
+KINDS = (click.IntRange, click.FloatRange, Duration, Whole)
 UNBOUNDED = {"top", "web", "metrics"}
 """Commands that run until they are stopped."""
 ARGUMENTS: dict[str, tuple[str, ...]] = {

@@ -287,8 +287,9 @@ def test_the_next_driver_emulates_where_one_fails(
 
 
 def test_where_every_driver_fails_the_resource_is_unusable_with_their_words(
-    drivers: Drivers, caplog: pytest.LogCaptureFixture
+    drivers: Drivers, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(discovery, "has_vendor_runtimes", lambda: True)
     pocl = drivers.add("libpocl.so", [POCL_THREADS], COMPILER)
     vendor = drivers.add("libvendor.so", [VENDOR_CPU], ABORT)
 
@@ -299,6 +300,23 @@ def test_where_every_driver_fails_the_resource_is_unusable_with_their_words(
         f"{POCL}: unknown target CPU; {VENDOR}: Aborted: **Internal compiler error** x"
     )
     assert f"gpu0 is unusable: {gpu.reason}" in caplog.messages
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_extra_with_other_emulators_is_named_where_it_lacks(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch, *, installed: bool
+) -> None:
+    monkeypatch.setattr(discovery, "has_vendor_runtimes", lambda: installed)
+    pocl = drivers.add("libpocl.so", [POCL_THREADS], COMPILER)
+
+    _, gpu, fpga = discover(60, [pocl])
+
+    hint = (
+        ""
+        if installed
+        else "; the extra hetd[fpga-emulator] has emulators for more CPUs"
+    )
+    assert gpu.reason == fpga.reason == f"{POCL}: unknown target CPU{hint}"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import sqlite3
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hetd.store import Batch, Store, StoreError
+from hetd.store.store import FIRST_STARTS
+from hetd.tasks.journal import EPOCHS
 from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:
@@ -144,7 +147,20 @@ def test_samples_are_replaced_and_forgotten(reopen: Callable[[], Store]) -> None
 
 
 def test_each_start_is_counted(reopen: Callable[[], Store]) -> None:
-    assert [reopen().incarnation for _ in range(3)] == [1, 2, 3]
+    first = reopen().incarnation
+
+    assert [reopen().incarnation for _ in range(2)] == [first + 1, first + 2]
+
+
+def test_starts_of_different_stores_have_different_numbers(tmp_path: Path) -> None:
+    numbers = []
+    for name in ("one", "other"):
+        with contextlib.closing(Store(tmp_path / name / "hetd.db")) as store:
+            numbers.append(store.incarnation)
+
+    assert numbers[0] != numbers[1]
+    assert all(0 < number <= FIRST_STARTS for number in numbers)
+    assert 2 * FIRST_STARTS * EPOCHS <= 1 << 63  # what a message and the store can hold
 
 
 def test_every_commit_is_synchronised(reopen: Callable[[], Store]) -> None:

@@ -78,7 +78,7 @@ def top_command(
     except ModuleNotFoundError as error:
         if error.name not in ("textual", "rich"):
             raise
-        raise HetError(lacking("top needs", "textual")) from error
+        raise HetError(lacking("top needs", "textual", "top")) from error
     app = Top(socket, every)
     if screenshot is None:
         threading.Thread(target=_end_with_terminal, daemon=True).start()
@@ -244,7 +244,7 @@ def _metrics_registry(socket: Path | None) -> CollectorRegistry:
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
-        text = lacking("metrics need", "prometheus-client")
+        text = lacking("metrics need", "prometheus-client", "metrics")
         raise HetError(text) from error
     return registry_of(lambda: connect(socket))
 

@@ -365,7 +365,7 @@ def _draw_times(
     try:
         from hetctl.export.modelplot import draw
     except ImportError as error:
-        raise InputError(lacking("pictures need", "matplotlib")) from error
+        raise InputError(lacking("pictures need", "matplotlib", "plots")) from error
     try:
         draw(app, samples, emulated, path)
     except OSError as error:

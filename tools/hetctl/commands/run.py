@@ -71,7 +71,7 @@ class Run(click.Command):
         return super().parse_args(ctx, own)
 
 
-@click.command("run", cls=Run)
+@click.command("run", cls=Run, options_metavar="[OPTIONS] [-- COMMAND...]")
 @scheduled
 @program_options
 @start_option

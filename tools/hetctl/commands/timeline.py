@@ -128,7 +128,7 @@ def draw_chart(lanes: list[Lane], bars: list[Bar], output: Path) -> None:
     try:
         from hetctl.export.chart import draw
     except ImportError as error:
-        raise InputError(lacking("pictures need", "matplotlib")) from error
+        raise InputError(lacking("pictures need", "matplotlib", "plots")) from error
     try:
         draw(lanes, bars, output)
     except OSError as error:

@@ -7,7 +7,6 @@ is a scheduler that accepts us; `open_pool` loads Dask, which takes a second.
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import click
 from hetctl.options import Decorated, json_option
 from hetctl.output import now
 from libtask.errors import HetError
+from libtask.extras import how_to_install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +48,8 @@ def check_extra() -> None:
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise HetError(
-            f"a pool needs {' and '.join(missing)}: "
-            f"{sys.executable} -m pip install 'hetd[pool]'"
-        )
+        names = " and ".join(missing)
+        raise HetError(f"a pool needs {names}: {how_to_install('pool')}")
 
 
 def present() -> dt.datetime:

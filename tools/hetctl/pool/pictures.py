@@ -272,7 +272,8 @@ def metrics_command(
     except ModuleNotFoundError as error:
         if error.name != "prometheus_client":
             raise
-        raise HetError(lacking("metrics need", "prometheus-client")) from error
+        text = lacking("metrics need", "prometheus-client", "metrics")
+        raise HetError(text) from error
     registry = registry_of(lambda: open_pool(config))
     if listen is not None:
         serve_metrics(registry, listen)

@@ -13,6 +13,7 @@ from hetsim.arena.contest import Entrant, Errors, hold_all
 from hetsim.arena.generator import draw, read_generator
 from hetsim.arena.losses import explain_losses
 from hetsim.arena.standing import BASELINE, ArenaResult, standings_of
+from hetsim.pictures import check_pictures
 from hetsim.settings import parse_settings
 from libtask.errors import InputError
 
@@ -36,7 +37,13 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
     metavar="POLICY.KEY=VALUE",
     help="A parameter of one of them.",
 )
-@click.option("--scenarios", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option(
+    "--scenarios",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many are drawn.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -166,6 +173,7 @@ def _check_plot(path: Path) -> None:
         raise InputError(f"--plot: {path}: expected a name that ends in {expected}")
     if not path.absolute().parent.is_dir():
         raise InputError(f"--plot: {path}: no such folder")
+    check_pictures()
 
 
 def _save(standings: list[Standing], generator: Generator, folder: Path) -> None:

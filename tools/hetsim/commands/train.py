@@ -74,7 +74,13 @@ class TrainResult(msgspec.Struct, frozen=True):
     type=click.IntRange(min=1),
     help="Train for this number of updates: the same command gives the same file.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Of the scenarios and of the training.",
+)
 @click.option(
     "--method",
     type=click.Choice(get_args(Method)),

@@ -126,9 +126,16 @@ def test_a_jump_moves_the_instant_of_a_held_task(a_scheduler: Start) -> None:
     assert node.scheduler.system.tasks[ONE].state is State.RUNNING
 
 
-def test_the_explanation_tells_when_it_begins(a_scheduler: Start) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(4, "4 s"), (119, "119 s"), (150, "2 min"), (18_394, "5 h 07 min")],
+)
+def test_the_explanation_tells_when_it_begins(
+    a_scheduler: Start, seconds: int, told: str
+) -> None:
     node = a_scheduler([CPU])
-    node.handle(a_task(1, begin=AT_5), at=1.0)
+    node.handle(a_task(1, begin=(1 + seconds) * SECOND), at=1.0)
     system = node.scheduler.system
 
-    assert explain(system, system.tasks[ONE]).why == "begins in 4 s, as its owner asked"
+    why = explain(system, system.tasks[ONE]).why
+    assert why == f"begins in {told}, as its owner asked"
