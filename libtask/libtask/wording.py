@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import types
 import typing
 from pathlib import PurePath
@@ -28,6 +29,11 @@ def cause(error: Exception) -> str:
     """Return the reason of an error without its number and file name."""
     why = error.strerror if isinstance(error, OSError) else None
     return why or one_line(error)
+
+
+def lacking(what: str, package: str) -> str:
+    """Return an error text: the missing package, and the command that installs it."""
+    return f"{what} {package}: {sys.executable} -m pip install {package}"
 
 
 def shown(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,11 +87,6 @@ def connect(socket: Path | None, *, start: bool = False) -> Client:
 
         ensure_started(socket)
     return Client(socket)
-
-
-def lacking(what: str, package: str) -> str:
-    """Return an error text: the missing package, and the command that installs it."""
-    return f"{what} {package}: {sys.executable} -m pip install {package}"
 
 
 def assignments(texts: tuple[str, ...]) -> dict[str, str]:

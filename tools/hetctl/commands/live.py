@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hetctl.options import connect, lacking, shared
+from hetctl.options import connect, shared
 from hetctl.output import emit, now, on_terminal, say, table, task_document
 from hetctl.units import Interval
 from libtask.errors import HetError, InputError
+from libtask.wording import lacking
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -11,7 +11,7 @@ import click
 
 from hetctl.commands.together import measure_together
 from hetctl.completing import measured
-from hetctl.options import connect, lacking, shared
+from hetctl.options import connect, shared
 from hetctl.output import emit, on_terminal, say, table
 from hetctl.units import readable_joules
 from hetctl.views.avoidance import avoided_document, avoided_text
@@ -21,6 +21,7 @@ from libtask.apps import absolute, short_name
 from libtask.characterisation import Extent, Trial, characterise
 from libtask.errors import InputError, NotFoundError
 from libtask.plaintext import one_line
+from libtask.wording import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 import msgspec
 
-from hetctl.options import connect, lacking, optional_selectors, shared
+from hetctl.options import connect, optional_selectors, shared
 from hetctl.output import date_and_time, emit, moment, now, say, say_json
 from hetctl.selectors import MOST, lately, listed, selected, since_option
 from hetctl.views.places import emulated_names, marked
@@ -17,6 +17,7 @@ from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED, Note, TaskChanged
 from libtask.plaintext import one_line
+from libtask.wording import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,7 +12,6 @@ import msgspec
 
 from hetctl.commands.live import print_metrics, serve_metrics, write_metrics
 from hetctl.commands.timeline import check_output, draw_chart, write_page, write_trace
-from hetctl.options import lacking
 from hetctl.output import emit, now, on_terminal, plain_table, say, say_json
 from hetctl.pool.connection import open_pool, pooled, reach
 from hetctl.pool.nodes import NODE_HEADINGS, node_row
@@ -21,6 +20,7 @@ from hetctl.pool.tasks import report_unanswered
 from hetctl.selectors import since_option
 from hetctl.units import Interval
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.wording import lacking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetpapers.banerjee.networks import learned
-from hetpapers.banerjee.runs import FIRST_SEED, Contender, map_cases, result_of
+from hetpapers.banerjee.runs import FIRST_SEED, Contender, result_of
 from hetpapers.banerjee.testbed import Setting, make_scenario
 from hetpapers.figures import Claim, Figure
+from hetsim.processes import on_all_cores
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
@@ -94,14 +95,14 @@ def against_oracle(
 def run_all(draws: int) -> dict[str, list[RunAgainstOracle]]:
     """Run each policy on the same draws."""
     seeds = [FIRST_SEED + number for number in range(draws)]
-    oracles = map_cases(oracle_of, seeds)
+    oracles = on_all_cores(oracle_of, seeds)
     named = contenders()
     cases = [
         (contender, seed, oracle)
         for contender in named.values()
         for seed, oracle in zip(seeds, oracles, strict=True)
     ]
-    found = map_cases(against_oracle, cases)
+    found = on_all_cores(against_oracle, cases)
     return {
         name: found[number * draws : (number + 1) * draws]
         for number, name in enumerate(named)

@@ -13,6 +13,7 @@ from hetsim.arena.contest import Entrant, Errors, hold_all
 from hetsim.arena.generator import draw, read_generator
 from hetsim.arena.losses import explain_losses
 from hetsim.arena.standing import BASELINE, ArenaResult, standings_of
+from hetsim.pictures import require_matplotlib
 from hetsim.settings import parse_settings
 from libtask.errors import InputError
 
@@ -161,6 +162,7 @@ def _entrants(policies: str, settings: tuple[str, ...]) -> list[Entrant]:
 
 def _check_plot(path: Path) -> None:
     """Refuse a picture that could not be written after the run."""
+    require_matplotlib()
     if path.suffix not in SUFFIXES:
         expected = ", ".join(SUFFIXES)
         raise InputError(f"--plot: {path}: expected a name that ends in {expected}")
