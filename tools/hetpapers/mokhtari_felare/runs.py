@@ -119,11 +119,13 @@ def mean_of(outcomes: list[Outcome], what: Callable[[Outcome], float]) -> float:
     return fmean(map(what, outcomes))
 
 
-def interval_of(outcomes: list[Outcome], what: Callable[[Outcome], float]) -> float:
-    """Half the width of the 95 % confidence interval of the mean (Student's t)."""
+def interval_of(
+    outcomes: list[Outcome], what: Callable[[Outcome], float]
+) -> float | None:
+    """Half the width of the 95 % confidence interval of the mean (Student's t), if any."""
     count = len(outcomes)
     if count < 2:  # noqa: PLR2004  one value has no spread
-        return 0.0
+        return None
     from scipy.special import stdtrit
 
     values = [what(outcome) for outcome in outcomes]
