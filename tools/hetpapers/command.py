@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,17 @@ import msgspec
 
 from hetpapers import PAPERS, figures_of
 from hetpapers.figures import LivePlan, PaperResult
+from hetpapers.tables import print_figure
 from hetsim.pictures import check_pictures
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetpapers.figures import Catalogue, Figure, LiveRecipe
+
+SCALE = 20.0
+"""Divisor of all times in live runs, if none is given."""
 
 
 @click.command("paper")
@@ -43,9 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scale",
     type=click.FloatRange(min=0, min_open=True),
-    default=20.0,
-    show_default=True,
-    help="Live: all times are divided by this.",
+    help="Live: all times are divided by this  [default: 20]",
 )
 @click.option(
     "--delay",
@@ -63,41 +65,47 @@ def command(  # noqa: PLR0913  one argument an option
     as_json: bool,
     plot: Path | None,
     on_daemon: bool,
-    scale: float,
+    scale: float | None,
     delays: tuple[float, ...],
 ) -> None:
     """Re-make the tables and figures of the paper NAME."""
     catalogue = figures_of(name)
-    if delays and not on_daemon:
-        raise InputError("--delay: only with --live")
-    if on_daemon:
-        # so that the private daemon is ended too
-        signal.signal(signal.SIGTERM, _leave)
-        recipe = _live_of(name, catalogue)
-        plan = _plan(recipe, wanted, seeds, scale, delays)
-        _make_folder(plot)
-        made = recipe.make(plan, _tell)
+    if not on_daemon:
+        _only_live(scale=scale is not None, delay=bool(delays))
+        figures = _made(catalogue, _chosen(catalogue.recipes, wanted), seeds)
     else:
-        ids = _chosen(catalogue.recipes, wanted)
-        _make_folder(plot)
-        made = [catalogue.recipes[id_].make(seeds or catalogue.seeds) for id_ in ids]
+        recipe = _live_of(name, catalogue)
+        plan = _plan(recipe, wanted, seeds, scale or SCALE, delays)
+        figures = _made_live(recipe, plan)
     if plot is not None:
-        _draw(name, catalogue, made, plot)
-    _print(PaperResult(name, made), as_json=as_json)
-
-
-def _print(result: PaperResult, *, as_json: bool) -> None:
+        _make_folder(plot)
+    shown = []
+    for figure in figures:
+        if plot is not None:
+            _draw(name, catalogue, figure, plot)
+        if not as_json:
+            print_figure(figure)
+        shown.append(figure)
     if as_json:
-        click.echo(msgspec.json.encode(result))
-        return
-    from hetpapers.tables import print_figure
-
-    for figure in result.figures:
-        print_figure(figure)
+        click.echo(msgspec.json.encode(PaperResult(name, shown)))
 
 
-def _leave(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
+def _only_live(**given: bool) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise InputError(f"--{option}: only with --live")
+
+
+def _made(catalogue: Catalogue, ids: list[str], seeds: int | None) -> Iterator[Figure]:
+    """Make one figure after the other; say which on a terminal, as some take minutes."""
+    for number, id_ in enumerate(ids, 1):
+        if sys.stderr.isatty():
+            _tell(f"[{number}/{len(ids)}] {id_}...")
+        yield catalogue.recipes[id_].make(seeds or catalogue.seeds)
+
+
+def _made_live(recipe: LiveRecipe, plan: LivePlan) -> Iterator[Figure]:
+    yield from recipe.make(plan, _tell)
 
 
 def _tell(news: str) -> None:
@@ -137,10 +145,8 @@ def _chosen(known: Iterable[str], wanted: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(wanted)) or offered
 
 
-def _make_folder(folder: Path | None) -> None:
+def _make_folder(folder: Path) -> None:
     """Before the runs, which may take minutes: what keeps from drawing is refused at once."""
-    if folder is None:
-        return
     check_pictures()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,13 +154,12 @@ def _make_folder(folder: Path | None) -> None:
         raise InputError(f"{folder}: {error.strerror or error}") from error
 
 
-def _draw(name: str, catalogue: Catalogue, made: list[Figure], folder: Path) -> None:
-    for figure in made:
-        draw = _draws(catalogue, figure)
-        if draw is not None:
-            path = folder / f"{name}-{figure.id}.png"
-            draw(figure, path)
-            _tell(f"drew {path}")
+def _draw(name: str, catalogue: Catalogue, figure: Figure, folder: Path) -> None:
+    draw = _draws(catalogue, figure)
+    if draw is not None:
+        path = folder / f"{name}-{figure.id}.png"
+        draw(figure, path)
+        _tell(f"drew {path}")
 
 
 def _draws(

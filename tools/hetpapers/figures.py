@@ -30,13 +30,20 @@ class Claim(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """A figure or table, re-made. `note` says what one should know about it."""
+    """A figure or table, re-made.
+
+    Attributes:
+        note: what one should know about it.
+        source: where its values come from.
+
+    """
 
     id: str
     rows: list[Row]
     claims: list[Claim] = []
     title: str = ""
     note: str = ""
+    source: str = "simulated"
 
 
 class PaperResult(Struct, frozen=True):

@@ -22,7 +22,7 @@ def print_figure(figure: Figure) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_COLUMNS)
-    console.print(f"\n[bold]{figure.id}[/bold]  {figure.title}")
+    console.print(f"\n[bold]{figure.id}[/bold]  {figure.title} ({figure.source})")
     if figure.rows:
         console.print(_rows(figure))
     if len(figure.rows) > MOST_ROWS:
@@ -34,11 +34,14 @@ def print_figure(figure: Figure) -> None:
 
 
 def _rows(figure: Figure) -> Table:
-    columns = list(dict.fromkeys(key for row in figure.rows for key in row))
+    keys = [key for row in figure.rows for key in row if row[key] is not None]
+    columns = list(dict.fromkeys(keys))
     table = Table(box=None, pad_edge=False)
     for column in columns:
         numbers = isinstance(figure.rows[0].get(column), int | float)
-        table.add_column(column, justify="right" if numbers else "left")
+        table.add_column(
+            column, justify="right" if numbers else "left", overflow="fold"
+        )
     for row in figure.rows[:MOST_ROWS]:
         table.add_row(*(_shown(row.get(column)) for column in columns))
     return table

@@ -7,6 +7,7 @@ command is imported only when it is called.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 
 import click
@@ -66,6 +67,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; a user's error is one line and a status."""
+    # so that processes and private daemons of the command are ended too
+    signal.signal(signal.SIGTERM, _leave)
     try:
         cli.main(prog_name="hetsim", standalone_mode=False)
     except click.ClickException as error:
@@ -80,6 +83,10 @@ def main() -> None:
         _say(f"{error.filename or 'standard output'}: {error.strerror or error}")
         discard_unwritten()
         sys.exit(FAILED)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _status(error: HetError) -> int:

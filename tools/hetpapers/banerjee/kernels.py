@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hetpapers.banerjee.networks import learned
-from hetpapers.banerjee.runs import FIRST_SEED, Contender, map_cases, result_of
+from hetpapers.banerjee.runs import FIRST_SEED, Contender, result_of
 from hetpapers.banerjee.testbed import Setting, make_scenario
 from hetpapers.figures import Claim, Figure
+from hetpapers.pictures import open_canvas, save_canvas
+from hetsim.processes import on_all_cores
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ POLICIES = ("contention-aware", "heft", "graphene", "paragon", "sparrow")
 LITTLE, SOME = 0.05, 0.2
 """Losses up to which a run counts as undegraded, and as little degraded."""
 BUCKETS = (0.05, 0.2, 0.5, 1.0)
+PERCENTILES = {"median": "#4477aa", "P90": "#ccbb44", "P99": "#ee6677"}
+RATIOS = (1, 2, 5, 10)
+LOSS_COLOURS = ("#228833", "#66ccee", "#ccbb44", "#ee6677", "#aa3377")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,14 @@ def against_oracle(
 def run_all(draws: int) -> dict[str, list[RunAgainstOracle]]:
     """Run each policy on the same draws."""
     seeds = [FIRST_SEED + number for number in range(draws)]
-    oracles = map_cases(oracle_of, seeds)
+    oracles = on_all_cores(oracle_of, seeds)
     named = contenders()
     cases = [
         (contender, seed, oracle)
         for contender in named.values()
         for seed, oracle in zip(seeds, oracles, strict=True)
     ]
-    found = map_cases(against_oracle, cases)
+    found = on_all_cores(against_oracle, cases)
     return {
         name: found[number * draws : (number + 1) * draws]
         for number, name in enumerate(named)
@@ -142,7 +147,7 @@ def figure_five(draws: int) -> Figure:
                 "%",
             ),
         ],
-        f"Kernel times over the oracle's, {draws} jobs among unknown tenants (simulated)",
+        f"Kernel times over the oracle's, {draws} jobs among unknown tenants",
         "The time of a kernel excludes waiting, as in the paper; `job / oracle` includes it. "
         "A ratio is below 1 where a quicker processor was used than in the oracle's schedule.",
     )
@@ -170,7 +175,7 @@ def figure_six(draws: int) -> Figure:
             Claim("jobs with at most 5 % loss", 60.0, _percent(losses, LITTLE), "%"),
             Claim("jobs with at most 20 % loss", 100.0, _percent(losses, SOME), "%"),
         ],
-        f"Share of jobs by the loss of their kernels over the oracle, {draws} jobs (simulated)",
+        f"Share of jobs by the loss of their kernels over the oracle, {draws} jobs",
         "Loss: sum of the kernels' times over the oracle's sum, less 1 (the paper prints "
         "the negative of it).",
     )
@@ -187,46 +192,31 @@ def _percent(losses: list[float], edge: float) -> float:
 
 def draw_five(figure: Figure, path: Path) -> None:
     """Draw median, 90th and 99th percentile of each policy."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    canvas, [axes] = open_canvas(figure, 8, 4)
     names = [row["policy"] for row in figure.rows]
-    drawing, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for number, (key, colour) in enumerate(
-        (("median", "#4477aa"), ("P90", "#ccbb44"), ("P99", "#ee6677"))
-    ):
+    for number, (key, colour) in enumerate(PERCENTILES.items()):
         places = [place + 0.27 * (number - 1) for place in range(len(names))]
-        axes.bar(
-            places, [row[key] for row in figure.rows], 0.25, label=key, color=colour
-        )
+        values = [row[key] for row in figure.rows]
+        axes.bar(places, values, 0.25, label=key, color=colour)
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set_xticks(range(len(names)), names)
-    axes.set_ylabel("kernel time / oracle's (simulated)")
+    axes.set_ylabel("kernel time / oracle's")
     axes.set_yscale("log")
-    axes.legend()
-    drawing.savefig(path, dpi=120)
-    plt.close(drawing)
+    axes.set_yticks(RATIOS, [f"{ratio:g}" for ratio in RATIOS])
+    axes.set_yticks([], minor=True)
+    save_canvas(canvas, path)
 
 
 def draw_six(figure: Figure, path: Path) -> None:
     """Draw the shares of jobs by loss, stacked."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    canvas, [axes] = open_canvas(figure, 8, 4)
     names = [row["policy"] for row in figure.rows]
     keys = [key for key in figure.rows[0] if key not in ("policy", "mean loss")]
-    colours = ("#228833", "#66ccee", "#ccbb44", "#ee6677", "#aa3377")
-    drawing, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
     below = [0.0] * len(names)
-    for key, colour in zip(keys, colours, strict=True):
+    for key, colour in zip(keys, LOSS_COLOURS, strict=True):
         values = [100.0 * row[key] for row in figure.rows]
-        axes.bar(names, values, bottom=below, label=key, color=colour)
+        label = key if key == "more" else f"loss {key}"
+        axes.bar(names, values, bottom=below, label=label, color=colour)
         below = [a + b for a, b in zip(below, values, strict=True)]
-    axes.set_ylabel("share of jobs, % (simulated)")
-    axes.legend(title="loss", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    drawing.savefig(path, dpi=120)
-    plt.close(drawing)
+    axes.set_ylabel("share of jobs, %")
+    save_canvas(canvas, path)

@@ -17,6 +17,7 @@ from hetpapers.banerjee.networks import (
 from hetpapers.banerjee.runs import Contender, ratio_of, run_contenders
 from hetpapers.banerjee.testbed import Setting
 from hetpapers.figures import Claim, Figure
+from hetpapers.pictures import open_canvas, save_canvas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,7 @@ def figure_seven(draws: int) -> Figure:
             Claim(f"held-out slowdown of {RULE}", None, others[RULE]),
             Claim("held-out slowdown of paragon", None, others["paragon"]),
         ],
-        "Sample efficiency: held-out slowdown by episodes (simulated)",
+        "Sample efficiency: held-out slowdown by episodes",
         "From the trainings that made the weights, recorded in them. The ratio is that to the "
         "best of the network without the belief; the paper extrapolates 12k + 48k "
         "iterations against 12k.",
@@ -118,7 +119,7 @@ def figure_robustness(draws: int) -> Figure:
         "robustness",
         rows,
         [],
-        f"Mean completion time of a job on the rack, {draws} draws (simulated)",
+        f"Mean completion time of a job on the rack, {draws} draws",
         "The network was trained on half the rack, in none of these worlds but the first. "
         "Poor counters: three times the noise, half of them missing.",
     )
@@ -144,7 +145,7 @@ def figure_ablation(draws: int) -> Figure:
         "ablation",
         rows,
         [],
-        f"Mean completion time of a job, {draws} draws (simulated)",
+        f"Mean completion time of a job, {draws} draws",
         "One training of each network: differences below 1 % say nothing.",
     )
 
@@ -172,12 +173,7 @@ def _compared(where: str, cases: dict[str, Contender], draws: int) -> list[Row]:
 
 def draw_seven(figure: Figure, path: Path) -> None:
     """Draw the held-out slowdown by episodes."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    drawing, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    canvas, [axes] = open_canvas(figure, 7, 4)
     for name in NETWORKS:
         rows = [row for row in figure.rows if row["network"] == name]
         axes.plot(
@@ -191,7 +187,5 @@ def draw_seven(figure: Figure, path: Path) -> None:
             claim.ours or 0.0, color="black", linestyle=style, label=claim.text[21:]
         )
     axes.set_xlabel("episodes")
-    axes.set_ylabel("held-out slowdown (simulated)")
-    axes.legend(fontsize="small")
-    drawing.savefig(path, dpi=120)
-    plt.close(drawing)
+    axes.set_ylabel("mean slowdown of held-out jobs")
+    save_canvas(canvas, path)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from hetpapers.banerjee.testbed import Setting, make_scenario
+from hetsim.processes import on_all_cores
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hetsim.result import Result
 
-Argument = TypeVar("Argument")
-Found = TypeVar("Found")
-
 FIRST_SEED = 3000
 """Seeds below were looked at while parameters were chosen; no network was trained on any."""
-FEW = 8
-"""Number of runs up to which one process is faster than several."""
 RESAMPLES = 1000
 
 
@@ -72,24 +65,11 @@ def run_contenders(
     """Run each contender on the same draws; return the completion time of each draw."""
     wanted = list(dict.fromkeys(contenders))
     cases = [(c, FIRST_SEED + number) for c in wanted for number in range(draws)]
-    found = map_cases(completion_of, cases)
+    found = on_all_cores(completion_of, cases)
     return {
         contender: found[number * draws : (number + 1) * draws]
         for number, contender in enumerate(wanted)
     }
-
-
-def map_cases(
-    find: Callable[[Argument], Found], cases: Sequence[Argument]
-) -> list[Found]:
-    """Call a function with each case, on all cores where there are many."""
-    workers = min(os.cpu_count() or 1, len(cases))
-    if len(cases) <= FEW or workers == 1:
-        return [find(case) for case in cases]
-    # Not forked: the numeric libraries of this process may have threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        return list(pool.map(find, cases, chunksize=2))
 
 
 def ratio_of(times: Sequence[float], others: Sequence[float]) -> Ratio:

@@ -1,8 +1,10 @@
-"""The pictures: Fig. 2a, 2b and 3, and the sweep, drawn with matplotlib."""
+"""The pictures: Figs 2a, 2b and 3, `finish-time`, and the live runs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from hetpapers.pictures import open_canvas, save_canvas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,29 +21,27 @@ POLICY_COLOURS = {
 }
 HEIGHT = 0.8
 LEAST_LABELLED_S = 1.2
-ABOVE: dict[str, Any] = {
-    "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncol": 3, "frameon": False,
-}  # fmt: skip
-"""Position of a legend that hides nothing."""
 
 
 def draw_characterisation(figure: Figure, path: Path) -> None:
     """Draw Fig. 2a: seconds by input size, both axes logarithmic."""
-    canvas, axes = _open(6, 3.5)
+    canvas, [axes] = open_canvas(figure, 6, 4)
     for resource, colour in COLOURS.items():
         points = [(r["n"], r[resource]) for r in figure.rows if r[resource] is not None]
         axes.loglog(
             *zip(*points, strict=True), "o-", color=colour, label=NAMES[resource]
         )
+    sizes = [row["n"] for row in figure.rows]
+    axes.set_xticks(sizes, map(str, sizes), fontsize=8)
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("input size n")
     axes.set_ylabel("seconds")
-    axes.legend()
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_gantt(figure: Figure, path: Path) -> None:
     """Draw Fig. 2b: what ran where; the colour is the resource that a task fits best."""
-    canvas, axes = _open(11, 3.2)
+    canvas, [axes] = open_canvas(figure, 11, 3.6)
     lanes = ["fpga0", "gpu0", "cpu"]
     for row, lane, height in _blocks(figure, lanes):
         width = row["finish"] - row["start"]
@@ -56,8 +56,7 @@ def draw_gantt(figure: Figure, path: Path) -> None:
             )  # fmt: skip
     axes.set_yticks(range(len(lanes)), [NAMES[lane] for lane in lanes])
     axes.set_xlabel("seconds; colour: resource that fits the task best")
-    axes.legend(handles=_patches(), fontsize=8, **ABOVE)
-    _save(canvas, path)
+    save_canvas(canvas, path, legend=_patches())
 
 
 def _blocks(
@@ -77,17 +76,14 @@ def _blocks(
 
 def draw_energy(figure: Figure, path: Path) -> None:
     """Draw Fig. 3: makespan and energy, error bars from least to most."""
-    import matplotlib.pyplot as plt
-
-    canvas, both = plt.subplots(1, 2, figsize=(8, 3.5))
+    canvas, both = open_canvas(figure, 8, 4, panels=2)
     for axes, what, unit in zip(
         both, ("makespan", "energy"), ("seconds", "kilojoules"), strict=True
     ):
         _bars(axes, figure, what)
         axes.set_ylabel(unit)
         axes.set_title(what)
-    _label_once(canvas, both[0])
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def _bars(axes: Any, figure: Figure, what: str) -> None:
@@ -107,7 +103,7 @@ def _bars(axes: Any, figure: Figure, what: str) -> None:
 
 def draw_comparison(figure: Figure, path: Path) -> None:
     """Draw our policy beside the paper's: speed-up over affinity, up to the bound."""
-    canvas, axes = _open(8, 3.5)
+    canvas, [axes] = open_canvas(figure, 8, 4)
     labels = [f"{row['set']}\n{row['delay']:g} s" for row in figure.rows]
     for number, policy in enumerate(("migration", "finish-time")):
         places = [index + 0.4 * (number - 0.5) for index in range(len(labels))]
@@ -119,15 +115,12 @@ def draw_comparison(figure: Figure, path: Path) -> None:
     axes.set_xticks(range(len(labels)), labels, fontsize=7)
     axes.set_ylabel("speed-up over affinity")
     axes.axhline(1.0, color="#888888", linewidth=0.8)
-    axes.legend(fontsize=8, **ABOVE)
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_live(figure: Figure, path: Path) -> None:
     """Draw the speed-ups of `migration`: printed, simulated and live."""
-    import matplotlib.pyplot as plt
-
-    canvas, both = plt.subplots(1, 2, figsize=(8, 3.2))
+    canvas, both = open_canvas(figure, 8, 3.8, panels=2)
     for axes, policy in zip(both, ("affinity", "work-conserving"), strict=True):
         rows = [row for row in figure.rows if row["policy"] == policy]
         for number, (column, (colour, label)) in enumerate(_LIVE_COLUMNS.items()):
@@ -140,8 +133,7 @@ def draw_live(figure: Figure, path: Path) -> None:
         axes.set_title(f"over {policy}", fontsize=10)
         axes.axhline(1.0, color="#888888", linewidth=0.8)
     both[0].set_ylim(0.8)
-    _label_once(canvas, both[0])
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 _LIVE_COLUMNS = {
@@ -149,26 +141,6 @@ _LIVE_COLUMNS = {
     "sim x": ("#4c72b0", "simulated"),
     "live x": ("#55a868", "real daemon"),
 }
-
-
-def _label_once(canvas: Any, axes: Any) -> None:
-    """Write one legend for several axes, above them all."""
-    handles, labels = axes.get_legend_handles_labels()
-    canvas.legend(handles, labels, fontsize=8, **ABOVE)
-
-
-def _open(width: float, height: float) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(width, height))
-
-
-def _save(canvas: Any, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    canvas.tight_layout()
-    canvas.savefig(path, dpi=90, bbox_inches="tight")
-    plt.close(canvas)
 
 
 def _patches() -> list[Any]:

@@ -114,7 +114,8 @@ def _figure(id_: str, plan: LivePlan, runs: list[Run], note: str) -> Figure:
     ]
     return Figure(
         id=id_,
-        title=f"{task_set}: simulated and on a real daemon (emulated devices)",
+        title=f"{task_set}: speed-up of migration, printed, simulated and live",
+        source="live: a real daemon, emulated devices",
         rows=rows,
         claims=_claims(task_set, rows),
         note=note,

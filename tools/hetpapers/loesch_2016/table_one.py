@@ -37,6 +37,7 @@ def table_one(seeds: int) -> Figure:
             )
         ],
         note="Printed are the counts, the bins and the colours; the times are ours.",
+        source="modelled",
     )
 
 
@@ -73,4 +74,5 @@ def figure_two_a(seeds: int) -> Figure:
             for name in sorted(names, key=lambda name: int(name[2:]))
         ],
         note="The picture's values are not in the text: the shape is to be compared.",
+        source="modelled",
     )

@@ -1,8 +1,10 @@
-"""The pictures, drawn with matplotlib."""
+"""The pictures of mokhtari-felare."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hetpapers.pictures import open_canvas, save_canvas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +26,7 @@ TYPE_COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52")
 
 def draw_trade_off(figure: Figure, path: Path) -> None:
     """Draw Fig. 3: energy against misses; along a curve the rate grows to the left."""
-    canvas, axes = _open(6, 4)
+    canvas, [axes] = open_canvas(figure, 6, 4.4)
     for policy, rows in _by_policy(figure.rows).items():
         axes.plot(
             [row["energy J"] for row in rows], [row["miss %"] for row in rows],
@@ -32,17 +34,16 @@ def draw_trade_off(figure: Figure, path: Path) -> None:
         )  # fmt: skip
     axes.set_xlabel("energy, J")
     axes.set_ylabel("tasks that miss their deadline, %")
-    axes.legend(fontsize=8)
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_waste(figure: Figure, path: Path) -> None:
     """Draw Figs 4 and 5: wasted energy over the arrival rate."""
-    canvas, axes = _open(6, 3.5)
+    canvas, [axes] = open_canvas(figure, 6, 4)
     for policy, rows in _by_policy(figure.rows).items():
         axes.errorbar(
             [row["rate"] for row in rows], [row["wasted %"] for row in rows],
-            [row["±"] for row in rows],
+            [row["±"] or 0.0 for row in rows],
             fmt="o-", markersize=3, capsize=2, color=COLOURS[policy], label=policy,
         )  # fmt: skip
     rates = sorted({row["rate"] for row in figure.rows})
@@ -51,13 +52,12 @@ def draw_waste(figure: Figure, path: Path) -> None:
     axes.minorticks_off()
     axes.set_xlabel("tasks a second")
     axes.set_ylabel("wasted energy, % of initial")
-    axes.legend(fontsize=8)
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_unsuccessful(figure: Figure, path: Path) -> None:
     """Draw Fig. 6: cancelled and missed tasks of two policies, side by side."""
-    canvas, axes = _open(7, 3.5)
+    canvas, [axes] = open_canvas(figure, 7, 4)
     grouped = _by_policy(figure.rows)
     for number, (policy, rows) in enumerate(grouped.items()):
         places = [index + 0.4 * (number - 0.5) for index in range(len(rows))]
@@ -73,13 +73,12 @@ def draw_unsuccessful(figure: Figure, path: Path) -> None:
     axes.set_xticks(range(len(rates)), rates)
     axes.set_xlabel("tasks a second")
     axes.set_ylabel("unsuccessful tasks, %")
-    axes.legend(fontsize=7)
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_types(figure: Figure, path: Path) -> None:
     """Draw Figs 7 and 8: completion by type, and of all tasks."""
-    canvas, axes = _open(7, 3.5)
+    canvas, [axes] = open_canvas(figure, 7, 4)
     names = [key[:-2] for key in figure.rows[0] if key.endswith(" ±")][:-1]
     width = 0.8 / len(names)
     for number, name in enumerate(names):
@@ -89,7 +88,7 @@ def draw_types(figure: Figure, path: Path) -> None:
         ]
         axes.bar(
             places, [row[name] for row in figure.rows], width,
-            yerr=[row[f"{name} ±"] for row in figure.rows],
+            yerr=[row[f"{name} ±"] or 0.0 for row in figure.rows],
             color=TYPE_COLOURS[number], capsize=2, label=name,
         )  # fmt: skip
     axes.plot(
@@ -99,18 +98,12 @@ def draw_types(figure: Figure, path: Path) -> None:
     axes.set_xticks(range(len(figure.rows)), labels)
     axes.set_ylabel("completed in time, %")
     axes.set_ylim(0, 100)
-    # above the bars: there is room nowhere else, whatever they show
-    axes.legend(
-        fontsize=7, ncols=len(names) + 1, loc="lower right", bbox_to_anchor=(1, 1)
-    )
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def draw_ours(figure: Figure, path: Path) -> None:
     """Draw what fair-deadline completes more than felare, and at which energy."""
-    import matplotlib.pyplot as plt
-
-    canvas, both = plt.subplots(1, 2, figsize=(9, 3.5))
+    canvas, both = open_canvas(figure, 9, 4, panels=2)
     for policy, rows in _by_policy(figure.rows).items():
         rates = [row["rate"] for row in rows]
         for axes, (what, label) in zip(both, OURS.items(), strict=True):
@@ -120,8 +113,7 @@ def draw_ours(figure: Figure, path: Path) -> None:
             )
             axes.set_xlabel("tasks a second")
             axes.set_ylabel(label)
-    both[0].legend(fontsize=7)
-    _save(canvas, path)
+    save_canvas(canvas, path)
 
 
 def _by_policy(rows: list[Row]) -> dict[str, list[Row]]:
@@ -129,17 +121,3 @@ def _by_policy(rows: list[Row]) -> dict[str, list[Row]]:
     for row in rows:
         grouped.setdefault(row["policy"], []).append(row)
     return grouped
-
-
-def _open(width: float, height: float) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(width, height))
-
-
-def _save(canvas: Any, path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    canvas.tight_layout()
-    canvas.savefig(path, dpi=90)
-    plt.close(canvas)

@@ -41,6 +41,7 @@ def figure_two(seeds: int) -> Figure:
             Claim("fairness limit", 16.6, limit, "%"),
         ],
         "The fairness limit",
+        source="computed",
     )
 
 

@@ -6,22 +6,17 @@ Only sums come back from the other processes, not the tasks.
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev, stdev
 from typing import TYPE_CHECKING
 
 from hetpapers.mokhtari_felare.systems import SYSTEMS
 from hetpapers.mokhtari_felare.traces import TASKS, TraceReading, make_trace
+from hetsim.processes import on_all_cores
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-FEW = 8
-"""Number of runs up to which one process is faster than several."""
 
 _done: dict[Case, Outcome] = {}
 
@@ -74,15 +69,7 @@ class Outcome:
 def run_all(cases: Sequence[Case]) -> list[Outcome]:
     """Run the cases that were not run yet, on all cores."""
     wanted = [case for case in dict.fromkeys(cases) if case not in _done]
-    workers = min(os.cpu_count() or 1, len(wanted))
-    if len(wanted) <= FEW or workers == 1:
-        _done.update((case, run_case(case)) for case in wanted)
-    else:
-        # Not forked: the numeric libraries of this process may have threads.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            found = pool.map(run_case, wanted, chunksize=4)
-            _done.update(zip(wanted, found, strict=True))
+    _done.update(zip(wanted, on_all_cores(run_case, wanted), strict=True))
     return [_done[case] for case in cases]
 
 
@@ -132,11 +119,13 @@ def mean_of(outcomes: list[Outcome], what: Callable[[Outcome], float]) -> float:
     return fmean(map(what, outcomes))
 
 
-def interval_of(outcomes: list[Outcome], what: Callable[[Outcome], float]) -> float:
-    """Half the width of the 95 % confidence interval of the mean (Student's t)."""
+def interval_of(
+    outcomes: list[Outcome], what: Callable[[Outcome], float]
+) -> float | None:
+    """Half the width of the 95 % confidence interval of the mean (Student's t), if any."""
     count = len(outcomes)
     if count < 2:  # noqa: PLR2004  one value has no spread
-        return 0.0
+        return None
     from scipy.special import stdtrit
 
     values = [what(outcome) for outcome in outcomes]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hetpapers.figures import Catalogue, Claim, Figure, Recipe
 from hetpapers.zhao_2018.drawings import lines
 from hetpapers.zhao_2018.stream import throughput
-from hetpapers.zhao_2018.study import gain, improvement, over_seeds, summed_up
+from hetpapers.zhao_2018.study import gain, improvement, note_on, over_seeds, summed_up
 from hetpapers.zhao_2018.workload import ICC, Workload, draw, misjudged
 from hetsched.planning.batch.bounds import lower_bound
 from hetsched.planning.batch.executor import carry_out_again
@@ -34,11 +34,6 @@ the largest jobs first where that is better."""
 
 BATCHES = 6
 """Batches in a throughput run; the paper does not say."""
-
-NOTE = (
-    "means of {seeds} seeds with 95 % confidence intervals;"
-    " computing times deviate by 20 % by pair"
-)
 
 
 def measure(workload: Workload, seed: int) -> Sample:
@@ -77,9 +72,7 @@ def figure_2(seeds: int) -> Figure:
         Claim("our plan: less than MMI, 600 to 800", None, _mean(middle, "ours", "mmi"), "%"),
         Claim("our plan: above the bound, all points", None, _above(rows), "%"),
     ]  # fmt: skip
-    return Figure(
-        "fig2", rows, claims, "makespan (s) by jobs", NOTE.format(seeds=seeds)
-    )
+    return Figure("fig2", rows, claims, "makespan (s) by jobs", note_on(seeds))
 
 
 def figure_3(seeds: int) -> Figure:
@@ -95,7 +88,7 @@ def figure_3(seeds: int) -> Figure:
         Claim("less than SCT, mean of all", None, _mean(rows, "paper", "sct"), "%"),
         Claim("our plan: above the bound, all points", None, _above(rows), "%"),
     ]  # fmt: skip
-    return Figure("fig3", rows, claims, "makespan (s) by responders", NOTE.format(seeds=seeds))  # fmt: skip
+    return Figure("fig3", rows, claims, "makespan (s) by responders", note_on(seeds))  # fmt: skip
 
 
 def figure_4(seeds: int) -> Figure:
@@ -114,7 +107,7 @@ def figure_4(seeds: int) -> Figure:
         Claim("our plan: more than MMI, most", None, _most_gain(rows, "mmi"), "%"),
         Claim("our plan: more than SCT, most", None, _most_gain(rows, "sct"), "%"),
     ]
-    return Figure("fig4", rows, claims, "jobs a second by interval (s)", NOTE.format(seeds=seeds))  # fmt: skip
+    return Figure("fig4", rows, claims, "jobs a second by interval between batches (s)", note_on(seeds))  # fmt: skip
 
 
 def figure_5(seeds: int) -> Figure:
@@ -131,7 +124,7 @@ def figure_5(seeds: int) -> Figure:
         Claim("our plan: increase at 30 % error", None, grown["ours"], "%"),
         Claim("SCT less than MMI at 50 % error", None, _mean(rows[-1:], "sct", "mmi"), "%"),
     ]  # fmt: skip
-    return Figure("fig5", rows, claims, "makespan (s) by error (%)", NOTE.format(seeds=seeds))  # fmt: skip
+    return Figure("fig5", rows, claims, "makespan (s) by error of the estimates (%)", note_on(seeds))  # fmt: skip
 
 
 def _mean(rows: list[Row], ours: str, theirs: str) -> float:
@@ -151,8 +144,13 @@ FIGURES = Catalogue(
     {
         "fig2": Recipe(figure_2, lines("jobs", "makespan, s")),
         "fig3": Recipe(figure_3, lines("responders", "makespan, s")),
-        "fig4": Recipe(figure_4, lines("interval", "jobs a second")),
-        "fig5": Recipe(figure_5, lines("error", "makespan, s")),
+        "fig4": Recipe(
+            figure_4,
+            lines("interval", "jobs a second", label="seconds between batches"),
+        ),
+        "fig5": Recipe(
+            figure_5, lines("error", "makespan, s", label="error of the estimates, %")
+        ),
     },
     seeds=20,
 )

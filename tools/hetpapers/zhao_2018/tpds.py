@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetpapers.figures import Catalogue, Claim, Figure, Recipe
 from hetpapers.zhao_2018 import tpds_runs as runs
 from hetpapers.zhao_2018.drawings import lines
-from hetpapers.zhao_2018.study import gain, improvement, over_seeds, summed_up
+from hetpapers.zhao_2018.study import gain, improvement, note_on, over_seeds, summed_up
 from hetpapers.zhao_2018.testbed import figure_2a, figure_2b
 from hetpapers.zhao_2018.workload import TPDS, Case, Workload
 
@@ -26,8 +26,6 @@ BATCH = 200
 """Jobs a batch where throughput is measured: so that 150 accelerators are full at about
 the four batches a second at which the paper's system is."""
 
-NOTE = "means of {} seeds with 95 % confidence intervals; deviations of 20 %, by pair"
-
 
 def figure_3(case: Case, seeds: int) -> Figure:
     """Makespan by responders (200 requesters) and by requesters (30 responders)."""
@@ -43,7 +41,7 @@ def figure_3(case: Case, seeds: int) -> Figure:
     title = (
         f"makespan (s), {case}-intensive" if case != "both" else "makespan (s), both"
     )
-    return Figure(f"fig3{letter}", rows, _claims_3(case, rows), title, NOTE.format(seeds))  # fmt: skip
+    return Figure(f"fig3{letter}", rows, _claims_3(case, rows), title, note_on(seeds))  # fmt: skip
 
 
 def _claims_3(case: str, rows: list[Row]) -> list[Claim]:
@@ -82,7 +80,7 @@ def figure_4(seeds: int) -> Figure:
         points = [replace(base, jobs=count) for count in counts]
         found = _rows(runs.makespans, points, seeds)
         rows += [{"case": case, "jobs": c, **r} for c, r in zip(counts, found, strict=True)]  # fmt: skip
-    return Figure("fig4", rows, [], "makespan (s) by jobs", NOTE.format(seeds))
+    return Figure("fig4", rows, [], "makespan (s) by jobs", note_on(seeds))
 
 
 def figure_5(seeds: int) -> Figure:
@@ -103,7 +101,9 @@ def figure_5(seeds: int) -> Figure:
             Claim(f"{case}: more than SJF, most", high, max(gains), "%"),
             Claim(f"{case}: our plan, most", None, ours, "%"),
         ]
-    return Figure("fig5", rows, claims, "jobs a second", NOTE.format(seeds))
+    return Figure(
+        "fig5", rows, claims, "jobs a second by batches a second", note_on(seeds)
+    )
 
 
 def figure_6(seeds: int) -> Figure:
@@ -116,7 +116,13 @@ def figure_6(seeds: int) -> Figure:
         Claim("multi-wave less than SJF, no computing", None, gaps[0], "%"),
         Claim("multi-wave less than SJF, computing only", None, gaps[-1], "%"),
     ]
-    return Figure("fig6", rows, claims, "makespan (s) of mixtures", NOTE.format(seeds))
+    return Figure(
+        "fig6",
+        rows,
+        claims,
+        "makespan (s) by share of computation-intensive jobs",
+        note_on(seeds),
+    )
 
 
 def figure_7(seeds: int) -> Figure:
@@ -137,7 +143,13 @@ def figure_7(seeds: int) -> Figure:
             Claim(f"6 groups, {schemes}: makespan less than SJF", 7.2, less, "%"),
             Claim(f"6 groups, {schemes}: average above SJF", 0.0, more, "%"),
         ]
-    return Figure("fig7", rows, claims, "trade-off (s)", NOTE.format(seeds))
+    return Figure(
+        "fig7",
+        rows,
+        claims,
+        "makespan and average completion time (s) by groups",
+        note_on(seeds),
+    )
 
 
 def figure_8(seeds: int) -> Figure:
@@ -148,7 +160,13 @@ def figure_8(seeds: int) -> Figure:
     rows = [{"error": 100 * e, **row} for e, row in zip(errors, found, strict=True)]
     grown = {n: 100 * (rows[3][n] / rows[0][n] - 1) for n in ("paper", "ours", "sjf")}
     claims = [Claim(f"{n}: increase at 30 % error", None, grown[n], "%") for n in grown]
-    return Figure("fig8", rows, claims, "makespan (s) by error (%)", NOTE.format(seeds))
+    return Figure(
+        "fig8",
+        rows,
+        claims,
+        "makespan (s) by error of the estimates (%)",
+        note_on(seeds),
+    )
 
 
 def figure_9(_seeds: int) -> Figure:
@@ -157,7 +175,8 @@ def figure_9(_seeds: int) -> Figure:
     for count in REQUESTERS:
         sample = runs.planning_times(Workload(requesters=count), 0)
         rows.append({"requesters": count, **summed_up([sample])})
-    return Figure("fig9", rows, [], "planning time (ms), 1000 jobs, 150 accelerators")
+    title = "planning time (ms), 1000 jobs, 150 accelerators"
+    return Figure("fig9", rows, [], title, source="measured on this machine")
 
 
 def _rows(measure: Callable[[Any, int], Sample], points: Sequence[Any], seeds: int) -> list[Row]:  # fmt: skip
@@ -178,7 +197,7 @@ def _mean_less(rows: list[Row], ours: str, theirs: str) -> float:
     return sum(less) / len(less)
 
 
-_DRAW_3 = lines("hosts", "makespan, s", split="by")
+_DRAW_3 = lines("hosts", "makespan, s", split="by", label="number of {panel}")
 
 FIGURES = Catalogue(
     {
@@ -189,9 +208,9 @@ FIGURES = Catalogue(
         "fig3c": Recipe(partial(figure_3, "both"), _DRAW_3),
         "fig4": Recipe(figure_4, lines("jobs", "makespan, s", split="case")),
         "fig5": Recipe(figure_5, lines("batches a second", "jobs a second", split="case")),
-        "fig6": Recipe(figure_6, lines("computing %", "makespan, s")),
-        "fig7": Recipe(figure_7, lines("groups", "seconds")),
-        "fig8": Recipe(figure_8, lines("error", "makespan, s")),
+        "fig6": Recipe(figure_6, lines("computing %", "makespan, s", label="computation-intensive jobs, %")),
+        "fig7": Recipe(figure_7, lines("groups", "seconds", label="groups by size")),
+        "fig8": Recipe(figure_8, lines("error", "makespan, s", label="error of the estimates, %")),
         "fig9": Recipe(figure_9, lines("requesters", "milliseconds")),
     },
     seeds=3,

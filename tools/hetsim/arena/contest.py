@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,19 +11,14 @@ from msgspec.structs import replace
 from hetsched.policies import make_policy
 from hetsim.arena.generator import draw
 from hetsim.bound import lower_bound_of
+from hetsim.processes import on_all_cores
 from hetsim.simulate import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hetsim.arena.generator import Arrivals, Generator, Matrix
     from hetsim.scenario import Scenario
-
-Case = TypeVar("Case")
-Done = TypeVar("Done")
-
-FEW = 4
-"""Number of scenarios up to which one process suffices."""
 
 
 class Entrant(Struct, frozen=True):
@@ -101,16 +93,6 @@ def hold_all(
         make_policy(entrant.policy, dict(entrant.parameters))
     one = partial(hold, generator=generator, entrants=entrants, errors=errors)
     return on_all_cores(one, seeds)
-
-
-def on_all_cores(one: Callable[[Case], Done], cases: Sequence[Case]) -> list[Done]:
-    """Apply a function to each case, in order, on all cores that this process may use."""
-    workers = min(len(os.sched_getaffinity(0)), len(cases))
-    if len(cases) <= FEW or workers == 1:
-        return [one(case) for case in cases]
-    # Not forked: the numeric libraries of this process may have threads.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(one, cases, chunksize=4))
 
 
 def hold(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from hetsim.arena.contest import on_all_cores
 from hetsim.arena.generator import draw
 from hetsim.arena.standing import CLEARLY, Explanation, loss_of
+from hetsim.processes import on_all_cores
 from hetsim.scenario import TaskModel
 from hetsim.simulate import simulate
 

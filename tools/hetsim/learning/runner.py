@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-
-from threadpoolctl import threadpool_limits
 
 from hetsim.learning.episodes import (
     run_episode,
     slowdown_of_policy,
     slowdown_of_weights,
 )
+from hetsim.processes import map_in, process_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import ProcessPoolExecutor
 
     from hetsched.planning.learned.weights import Weights
     from hetsim.learning.episodes import Episode, EpisodeOrder
@@ -58,7 +55,7 @@ class EpisodeRunner:
     ) -> list[Found]:
         if self._pool is None:
             return [find(argument) for argument in arguments]
-        return list(self._pool.map(find, arguments))
+        return map_in(self._pool, find, arguments)
 
 
 def _of_weights(family: Family, weights: Weights, seed: str) -> float:
@@ -79,13 +76,5 @@ def runner_of(family: Family, workers: int) -> Iterator[EpisodeRunner]:
     if workers == 1:
         yield EpisodeRunner(family)
         return
-    # Not forked: the numeric libraries of this process may have threads.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
+    with process_pool(workers) as pool:
         yield EpisodeRunner(family, pool)
-
-
-def _begin_worker() -> None:
-    """Leave interruptions to the parent; keep the numeric library to one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threadpool_limits(1)
