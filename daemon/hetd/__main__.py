@@ -14,13 +14,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import msgspec
+
 import hetd
 from hetd.assembly import Parts, assemble, make_drain, make_loop
 from hetd.config import ActiveConfig, Config, Origins, log_of_this_process
 from hetd.daemon import Serving
 from hetd.devices.discovery import discover, with_verdicts
 from hetd.log import LogWriter
-from hetd.store import Retention, Store
+from hetd.store import Retention, Store, StoreError
+from hetd.store.errors import CURE
 from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
 from hetd.tasks.journal import Journal
@@ -267,10 +270,19 @@ def _restore(runtime: Runtime) -> None:
 
     A search for cyclic garbage among that number of new objects, which have none, would
     double the time; later searches leave them out, too.
+
+    Raises:
+        StoreError: what is stored cannot be decoded.
+
     """
     gc.disable()
     try:
         runtime.restore()
+    except msgspec.MsgspecError as error:
+        text = (
+            f"a stored value is invalid: {error}; hetd does not start with it: {CURE}"
+        )
+        raise StoreError(text) from error
     finally:
         gc.enable()
     gc.freeze()

@@ -62,8 +62,8 @@ class PolicyFault(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(OperatorSetting).decode
-_decode_fault = msgspec.msgpack.Decoder(PolicyFault).decode
+decode = msgspec.msgpack.Decoder(OperatorSetting).decode
+decode_fault = msgspec.msgpack.Decoder(PolicyFault).decode
 
 
 class OperatorSettings:
@@ -129,11 +129,11 @@ class OperatorSettings:
         """Read the stored settings; return the policy, if one is stored."""
         for (what, subject), stored in self._journal.settings().items():
             if what == "drained":
-                self.drained[subject] = _decode(stored)
+                self.drained[subject] = decode(stored)
             elif what == "policy":
-                self.policy = _decode(stored)
+                self.policy = decode(stored)
             elif what == "policy-fault":
-                self._fault = _decode_fault(stored)
+                self._fault = decode_fault(stored)
         return self._chosen()
 
     def _chosen(self) -> Policy | None:
