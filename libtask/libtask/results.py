@@ -13,6 +13,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import math
 import os
 import pickle
 import sys
@@ -236,9 +237,14 @@ def has_pickled(result: Any) -> bool:
 
 
 def told(result: Any) -> Any:
-    """Return a result for display: pickled values by their type and size."""
-    if isinstance(result, list):
+    """Return a result for display: pickled values by their type and size.
+
+    JSON has no NaN and no infinities: they become the texts that JSON mappings use for them.
+    """
+    if isinstance(result, list | tuple):
         return [told(each) for each in result]
+    if isinstance(result, float) and not math.isfinite(result):
+        return "NaN" if math.isnan(result) else _INFINITIES[result > 0]
     if not isinstance(result, dict):
         return result
     if MARK in result:
@@ -247,6 +253,9 @@ def told(result: Any) -> Any:
             for key, each in result.items()
         }
     return {key: told(each) for key, each in result.items()}
+
+
+_INFINITIES = ("-Infinity", "Infinity")
 
 
 def own_content(path: Path) -> bytes:

@@ -190,7 +190,7 @@ def task_document(
         "kinds": info.kinds,
         "joules": info.joules,
         "energy_source": energy_source(info),
-        "params": info.params,
+        "params": told(info.params),
         "reason": info.reason,
         "result": told(info.result),
         "submission": info.submission or None,

@@ -17,6 +17,7 @@ from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED, Note, TaskChanged
 from libtask.plaintext import one_line
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -438,6 +439,6 @@ def _of_task(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
         "emulated": change.resource in emulated,
         "progress": change.progress,
         "reason": change.reason,
-        "result": change.result,
+        "result": told(change.result),
         "by": change.by or None,
     }
