@@ -73,6 +73,7 @@ def test_submit_and_wait(daemon: FakeDaemon) -> None:
 
 
 def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.tasks[99] = a_task(99)
     path = tmp_path / "b.toml"
     path.write_text("""
         [[task]]
