@@ -9,7 +9,15 @@ import click
 import msgspec
 
 from hetctl.options import connect, lacking, optional_selectors, shared
-from hetctl.output import date_and_time, emit, moment, now, say, say_json
+from hetctl.output import (
+    date_and_time,
+    emit,
+    moment,
+    now,
+    say,
+    say_json,
+    short_type,
+)
 from hetctl.selectors import MOST, lately, listed, selected, since_option
 from hetctl.views.places import emulated_names, marked
 from hetctl.views.users import shown_owner
@@ -404,7 +412,7 @@ def _print_event(
     state = f" ({change.state})" if change.what != change.state else ""
     reason = f": {change.reason}" if change.reason else ""
     by = f" by {shown_owner(change.by)}" if change.by else ""
-    what = f"{change.type} {change.what}{where}{share}{state}{by}{reason}"
+    what = f"{short_type(change.type)} {change.what}{where}{share}{state}{by}{reason}"
     say(one_line(f"{date_and_time(change.at)}  task {change.id} {what}"))
 
 
