@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hetsim.complaints import complaint_of
+from libtask.complaints import OBJECT, complaint_of
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 
@@ -63,6 +63,6 @@ def convert(raw: Any, kind: type[Document], shown: Any = None) -> Document:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InputError(
-            complaint_of(error, raw if shown is None else shown)
-        ) from error
+        quoted = raw if shown is None else shown
+        complaint = complaint_of(error, quoted, kind, table=OBJECT)
+        raise InputError(complaint) from error

@@ -141,12 +141,15 @@ def test_a_field_that_init_does_not_take_is_its_state(site: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"retries": "many"}, "policy patient: retries: expected int, got 'many'"),
-        ({"retries": 2.5}, "policy patient: retries: expected int, got 2.5"),
+        (
+            {"retries": "many"},
+            'policy patient: retries: expected a whole number, got "many"',
+        ),
+        ({"retries": 2.5}, "policy patient: retries: expected a whole number, got 2.5"),
         ({"retries": 10}, "policy patient: LookupError: no such retries"),
         (
             {"objective": "money"},
-            "policy patient: objective: expected one of performance, energy, edp, got 'money'",
+            'policy patient: objective: expected "performance", "energy" or "edp", got "money"',
         ),
     ],
 )

@@ -41,6 +41,7 @@ from hetctl.units import (
     Whole,
     readable_duration,
 )
+from libtask.complaints import convert
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import COMMAND
@@ -586,7 +587,7 @@ def read_batch(path: Path) -> list[Wanted]:
         document = decoded(tomllib.loads, text.decode())
         check_numbers(document)
         _check_keys(document.get("task"))
-        tables = msgspec.convert(document, BatchDocument).task
+        tables = convert(document, BatchDocument).task
         found = [
             each
             for number, table_ in enumerate(tables)

@@ -53,6 +53,7 @@ from hetctl.units import beginning, parse_duration, parse_size
 from libtask.apps import Options, check_job, describe, drafted, resolve
 from libtask.client.client import Selection
 from libtask.commands.command import Command, label_of
+from libtask.complaints import complaint_of
 from libtask.documents import (
     ALL_CORES,
     LARGEST_WHOLE,
@@ -332,8 +333,8 @@ class BatchFile:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            text = one_line(error).replace("`", "").replace("Expected", "expected")
-            self._mistake(where, text.split(" - at")[0] + f": {value!r}")
+            complaint = complaint_of(error, value, kind, root=where)
+            self._mistakes.append(f"{self._path}: {complaint}")
 
     def _references(
         self, where: str, names: Sequence[str | int], key: str
