@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetd.clock import SYSTEM_CLOCK
-from hetd.config import MIB, quotas
+from hetd.config import quotas
 from hetd.daemon import ShutdownDrain
 from hetd.devices.circuits import Circuits
 from hetd.devices.counters.find import find_counters
@@ -57,6 +57,7 @@ from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
 from hetsched.system import SECOND
 from libtask import messages as m
+from libtask.whole_files import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -42,6 +42,7 @@ from libtask.complaints import convert
 from libtask.documents import MAX_BYTES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotSettings
+from libtask.whole_files import LARGEST_TEXT, MIB, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -335,8 +336,8 @@ def read_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
     if path is None:
         return Config(), {}
     try:
-        with path.open("rb") as file:
-            document: dict[str, Any] = decoded(tomllib.load, file)
+        text = read_whole(path, LARGEST_TEXT).decode()
+        document: dict[str, Any] = decoded(tomllib.loads, text)
         check_numbers(document)
         config = convert(document, Config)
         _check(config)
@@ -435,8 +436,6 @@ def _check_limits(limits: LimitsTable) -> None:
 
 
 log = logging.getLogger("hetd")
-
-MIB = 1 << 20
 
 
 def quotas(table: LimitsTable) -> Quotas:

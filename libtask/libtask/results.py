@@ -224,6 +224,7 @@ def _restored_value(stored: dict[str, Any]) -> Any:
         return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
     path = Path(stored["file"])
     with own_file(path) as file:
+        demand_size(file, path, stored.get("bytes"))
         return unpickled(file, path)
 
 
@@ -258,15 +259,28 @@ def told(result: Any) -> Any:
 _INFINITIES = ("-Infinity", "Infinity")
 
 
-def own_content(path: Path) -> bytes:
-    """Read a file that the caller must own.
+def own_content(path: Path, size: int) -> bytes:
+    """Read a file of this size that the caller must own.
 
     Raises:
-        InputError: it is gone, or another user's.
+        InputError: it is gone, has another size, or is another user's.
 
     """
     with own_file(path) as file:
-        return file.read()
+        demand_size(file, path, size)
+        return file.read(size)
+
+
+def demand_size(file: BufferedReader, path: Path, expected: int | None) -> None:
+    """Check that a file has the size with which it was written; None: that is not known.
+
+    Raises:
+        InputError: it has not: somebody has changed it.
+
+    """
+    size = os.fstat(file.fileno()).st_size
+    if expected not in {None, size}:
+        raise InputError(f"result {path}: {size} bytes, expected {expected}")
 
 
 @contextlib.contextmanager

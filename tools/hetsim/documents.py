@@ -9,6 +9,7 @@ import msgspec
 from libtask.complaints import OBJECT, complaint_of
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def read_document(path: Path, decode: Callable[[bytes], Document]) -> Document:
 
     """
     try:
-        return decode(path.read_bytes())
+        return decode(read_whole(path, LARGEST_DATA))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except InputError as error:

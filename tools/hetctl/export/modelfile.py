@@ -15,6 +15,7 @@ import msgspec
 from libtask.complaints import OBJECT, convert
 from libtask.errors import InputError
 from libtask.messages import LearnedLoad, Sample
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -60,9 +61,11 @@ def read(path: Path, node: DeviceList) -> ModelFile:
 
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_whole(path, LARGEST_DATA).split(b"\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     _check_format(path, lines[0])
     found = ModelFile()
     for number, line in enumerate(lines[1:], start=2):

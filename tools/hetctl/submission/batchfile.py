@@ -67,6 +67,7 @@ from libtask.errors import InputError, NotAllowedError
 from libtask.inputs import TaskReference
 from libtask.messages import ENDED, ResultInput, TaskSpec, renumbered
 from libtask.messages.base import ExpectedSeconds
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -270,9 +271,9 @@ class BatchFile:
             self._mistake("job", str(error))
 
     def _text(self) -> str:
-        if self._path == STANDARD_INPUT:
-            return sys.stdin.read()
-        return self._path.read_bytes().decode()
+        is_input = self._path == STANDARD_INPUT
+        source = sys.stdin.buffer if is_input else self._path
+        return read_whole(source, LARGEST_TEXT).decode()
 
     def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"

@@ -31,6 +31,7 @@ from libtask.complaints import convert
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 from libtask.user_folders import user_folder
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import suggestion
 
 if TYPE_CHECKING:
@@ -208,8 +209,8 @@ def read_file(path: Path) -> PoolFile:
 
     """
     try:
-        with path.open("rb") as file:
-            document: dict[str, Any] = decoded(tomllib.load, file)
+        text = read_whole(path, LARGEST_TEXT).decode()
+        document: dict[str, Any] = decoded(tomllib.loads, text)
         check_numbers(document)
         found = convert(document, PoolFile)
         _check(found)
