@@ -10,9 +10,11 @@ import os
 import signal
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
 
 import hetd
 from hetd.assembly import Parts, assemble, make_drain, make_loop
@@ -20,7 +22,8 @@ from hetd.config import ActiveConfig, Config, Origins, log_of_this_process
 from hetd.daemon import Serving
 from hetd.devices.discovery import discover, with_verdicts
 from hetd.log import LogWriter
-from hetd.store import Retention, Store
+from hetd.store import Retention, Store, StoreError
+from hetd.store.errors import CURE
 from hetd.store.lock import lock
 from hetd.systemd import Notifier, passed_socket, path_of
 from hetd.tasks.journal import Journal
@@ -37,6 +40,8 @@ from libtask.errors import HetError, InputError
 from libtask.user_folders import user_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from hetd.runtime import Runtime
     from hetsched.policy import Policy
     from libtask.messages import DeviceInfo
@@ -52,15 +57,19 @@ DISCOVERY_S = 60.0
 """Drivers may compile on their first use; a hanging one must not prevent the start."""
 
 
+class RecordsLostError(HetError):
+    """The records in memory contradict each other because of what a policy did."""
+
+
 def main() -> None:
     """Run the daemon."""
     # Until it means something, see `Serving`: it must not end a daemon that starts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    environment = dict(os.environ)
     writer = LogWriter()
     logging.basicConfig(level=logging.INFO, handlers=[writer])
     # Commits wait for this interpreter's lock as briefly as possible.
     sys.setswitchinterval(0.0005)
-    activated = "LISTEN_FDS" in os.environ
     try:
         arguments = parser().parse_args()
         arguments.state = arguments.state or _own_state()
@@ -70,12 +79,8 @@ def main() -> None:
             _serve(arguments)
     except HetError as error:
         writer.say(f"hetd: {error}")
-        if not isinstance(error, InputError):
-            sys.exit(1)
-        if activated:
-            # clients go on knocking, and each would start it again at once
-            time.sleep(MISTAKEN_S)
-        sys.exit(2)
+        writer.flush()
+        _leave(error, environment)
     except Exception:
         # not left to the interpreter, which would wait for the reader of its last words
         log.exception("fatal: unhandled exception, shutting down")
@@ -84,6 +89,27 @@ def main() -> None:
         # all is done: a signal more must not end the interpreter as it leaves
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
+
+
+def _leave(error: HetError, environment: Mapping[str, str]) -> NoReturn:
+    """End after an error, or start again in this process.
+
+    Args:
+        error: of the client where it is an `InputError`.
+        environment: that hetd was started with.
+
+    """
+    activated = "LISTEN_FDS" in environment
+    managed = activated or "NOTIFY_SOCKET" in environment
+    if isinstance(error, RecordsLostError) and not managed:
+        command = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, environment)  # noqa: S606  this command itself
+    if not isinstance(error, InputError):
+        sys.exit(1)
+    if activated:
+        # clients go on knocking, and each would start it again at once
+        time.sleep(MISTAKEN_S)
+    sys.exit(2)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -174,7 +200,8 @@ def _serve(arguments: argparse.Namespace) -> None:
         parts = _assemble(ActiveConfig(config, origins), store, router, policy)
         runtime = parts.runtime
         stack.callback(parts.devices.close)
-        _restore(runtime)
+        with _without_failed_policy(runtime, store):
+            _restore(runtime)
         log.info("serving %s on %s", ", ".join(parts.devices.infos), router.path)
         poller = Poller(router.socket, store.wake_fd)
         router.guard.begin(runtime.journal.bytes())
@@ -186,10 +213,35 @@ def _serve(arguments: argparse.Namespace) -> None:
             router.guard,
             notifier,
         )
-        serving.run(poller)
+        with _without_failed_policy(runtime, store):
+            serving.run(poller)
         if router.guard.exhausted:
             raise HetError(router.guard.exhausted)
         runtime.pool.retire_launchers(runtime.journal.live_of.get)
+
+
+@contextmanager
+def _without_failed_policy(runtime: Runtime, store: Store) -> Iterator[None]:
+    """Store the fault of a policy of another package that has changed the records of tasks.
+
+    Raises:
+        RecordsLostError: there is such a fault: hetd has to start again.
+
+    """
+    try:
+        yield
+    except Exception as error:
+        fault = runtime.foreign_policy.fault_in(error)
+        if not fault:
+            raise
+        store.flush()
+        runtime.give_up_policy(fault)
+        store.submit(runtime.journal.take_batch())
+        store.flush()
+        raise RecordsLostError(
+            "the records of tasks in memory are not valid any more; hetd starts again "
+            "from its store"
+        ) from error
 
 
 def _policy(config: Config) -> Policy:
@@ -218,10 +270,19 @@ def _restore(runtime: Runtime) -> None:
 
     A search for cyclic garbage among that number of new objects, which have none, would
     double the time; later searches leave them out, too.
+
+    Raises:
+        StoreError: what is stored cannot be decoded.
+
     """
     gc.disable()
     try:
         runtime.restore()
+    except msgspec.MsgspecError as error:
+        text = (
+            f"a stored value is invalid: {error}; hetd does not start with it: {CURE}"
+        )
+        raise StoreError(text) from error
     finally:
         gc.enable()
     gc.freeze()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetd.clock import SYSTEM_CLOCK
-from hetd.config import MIB, quotas
+from hetd.config import quotas
 from hetd.daemon import ShutdownDrain
 from hetd.devices.circuits import Circuits
 from hetd.devices.counters.find import find_counters
@@ -22,6 +22,7 @@ from hetd.devices.metering import Metering
 from hetd.devices.meters import Finder
 from hetd.devices.node_devices import NodeDevices
 from hetd.devices.sharing import make_model
+from hetd.foreign_policy import FALLBACK
 from hetd.loop import Loop, Registration
 from hetd.reports.calibration import Calibration
 from hetd.reports.kept_snapshots import KeptSnapshots
@@ -46,7 +47,7 @@ from hetd.requests.subscriptions import Subscriptions
 from hetd.requests.tasks import TaskRequests
 from hetd.requests.turns import RequestTurns
 from hetd.requests.usage import UsageRequests
-from hetd.runtime import FALLBACK, Runtime
+from hetd.runtime import Runtime
 from hetd.tasks.recovery import resource
 from hetd.timers import Timers
 from hetd.workers.commands import Commands, NodeWorkers
@@ -56,6 +57,7 @@ from hetsched.policies import make_policy
 from hetsched.scheduler import Scheduler
 from hetsched.system import SECOND
 from libtask import messages as m
+from libtask.whole_files import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,6 @@ Without `[[resource]]` tables the resources are discovered.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -39,9 +38,11 @@ import msgspec
 
 from hetsched.contention import SharedResource
 from hetsched.limits import Quota, Quotas
+from libtask.complaints import convert
 from libtask.documents import MAX_BYTES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import ConfigValue, DeviceInfo, DeviceSpec, Kind, SnapshotSettings
+from libtask.whole_files import LARGEST_TEXT, MIB, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -335,35 +336,16 @@ def read_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
     if path is None:
         return Config(), {}
     try:
-        with path.open("rb") as file:
-            document: dict[str, Any] = decoded(tomllib.load, file)
+        text = read_whole(path, LARGEST_TEXT).decode()
+        document: dict[str, Any] = decoded(tomllib.loads, text)
         check_numbers(document)
-        config = msgspec.convert(document, Config)
+        config = convert(document, Config)
         _check(config)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (ValueError, InputError) as error:
-        raise InputError(f"{path}: {_legible(str(error))}") from error
+        raise InputError(f"{path}: {error}") from error
     return config, document
-
-
-def _legible(complaint: str) -> str:
-    """Say of an unknown key which one may be meant, and of a limit what it may be."""
-    limit = re.match(r"Invalid enum value (\S+) - at `\$\.(limits[^`]*)`", complaint)
-    if limit is not None:
-        expected = "expected a whole number from 0, or 'unlimited'"
-        return f"{limit[2]}: {expected}, got {limit[1]}"
-    found = re.match(r"Object contains unknown field `([^`]*)`(.*)", complaint)
-    if found is None:
-        return complaint
-    tables = (
-        *(Config, LimitsTable, UserTable, SnapshotsTable, ResourceTable),
-        *(ContentionTable, SharedTable, LoadTable),
-    )
-    known = {name for table in tables for name in table.__struct_fields__}
-    near = difflib.get_close_matches(found[1], known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown key {found[1]!r}{found[2]}{hint}"
 
 
 def _check(config: Config) -> None:
@@ -454,8 +436,6 @@ def _check_limits(limits: LimitsTable) -> None:
 
 
 log = logging.getLogger("hetd")
-
-MIB = 1 << 20
 
 
 def quotas(table: LimitsTable) -> Quotas:

@@ -16,6 +16,7 @@ import msgspec
 
 from hetd.clock import StepDetector
 from hetd.config import quotas
+from hetd.foreign_policy import FALLBACK, ForeignPolicy
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
 from hetd.tasks.journal import QUIET
@@ -30,7 +31,7 @@ from hetd.tasks.recovery import (
 from hetsched import actions as a
 from hetsched import events as e
 from hetsched.ids import TaskId
-from hetsched.policy import is_foreign
+from hetsched.policies import make_policy
 from hetsched.system import SECOND
 from hetsched.tasks import State, TaskRecord
 from libtask import messages as m
@@ -71,8 +72,6 @@ TIMED_OUT = 124
 UNKNOWN_DUE: tuple[int | None, int | None, int | None] = (-1, -1, -1)
 TIME_LOOK_S = 30
 """Seconds between two looks for jumps of the time of day while a task waits for an instant."""
-FALLBACK = "finish-time"
-"""Policy that replaces one of another package after an error."""
 
 
 class Runtime:
@@ -116,7 +115,7 @@ class Runtime:
         self._steps = StepDetector(self.clock)
         self._due = UNKNOWN_DUE
         """Instants of the next trial, train and beginning for which timers are set."""
-        self._policy_may_fail = is_foreign(scheduler.policy)
+        self.foreign_policy = ForeignPolicy(scheduler, timers)
         self.policy_fault = ""
         """Why the fallback decides in place of the chosen policy; empty: that one decides."""
         self._last_described: Described | None = None
@@ -139,9 +138,7 @@ class Runtime:
             at = self.clock.wall()
             now = self._pending.popleft()
             self._keep(now, at)
-            self._do_all(self._decide(now), at)
-            if self._policy_may_fail:
-                self._replace_failed_policy(at)
+            self._carry_out(self._decide(now), at)
         if self.pool.assigned:
             self.watchdog.watch_assigned()
         self._set_timers()
@@ -158,24 +155,47 @@ class Runtime:
 
     def change_policy(self, policy: Policy) -> None:
         """Change the policy."""
-        self._policy_may_fail = is_foreign(policy)
+        self.foreign_policy.adopt(policy)
         self.policy_fault = ""
         at = self.clock.wall()
-        self._do_all(self.scheduler.change_policy(policy, self.clock.now()), at)
-        if self._policy_may_fail:
-            self._replace_failed_policy(at)
+        self._carry_out(self.scheduler.change_policy(policy, self.clock.now()), at)
         self.dispatch()
 
-    def _replace_failed_policy(self, at: float) -> None:
-        """Let the fallback decide if the policy of another package raised an error."""
-        fault, actions = self.scheduler.replace_failed_policy(self.clock.now())
-        if fault:
-            self._policy_may_fail = False
-            self.policy_fault = fault
-            text = f"policy failed: {fault}; {FALLBACK} decides until another is set"
-            log.error("%s", text)
-            self.journal.record_note(at, "policy-failed", None, text)
+    def _carry_out(self, actions: Sequence[Action], at: float) -> None:
+        """Do what the policy decided; let the fallback decide if it raised an error."""
+        if not self.foreign_policy.decides:
             self._do_all(actions, at)
+            return
+        self.foreign_policy.check()
+        self._do_all(actions, at)
+        fault, more = self.scheduler.replace_failed_policy(self.clock.now())
+        if fault:
+            self.foreign_policy.adopt(self.scheduler.policy)
+            self._note_fault(fault, at)
+            self._do_all(more, at)
+
+    def _note_fault(self, fault: str, at: float) -> None:
+        """Tell everybody why the fallback decides in place of the chosen policy."""
+        self.policy_fault = fault
+        text = f"policy failed: {fault}; {FALLBACK} decides until another is set"
+        log.error("%s", text)
+        self.journal.record_note(at, "policy-failed", None, text)
+
+    def give_up_policy(self, fault: str) -> None:
+        """Store that the chosen policy must not decide after the start that follows.
+
+        Nothing else that follows the last commit is stored, as in a crash: it depends on the
+        state that the policy has changed. Its requests were not answered.
+        """
+        self.journal.drop_tasks()
+        self._note_fault(fault, self.clock.wall())
+        self.settings.fail(self._chosen_policy, fault)
+
+    @property
+    def _chosen_policy(self) -> str:
+        """Name of the policy that was set, or else configured."""
+        setting = self.settings.policy
+        return setting.policy if setting is not None else self._config.value.policy
 
     def _decide(self, events: Sequence[Event]) -> list[Action]:
         now = self.clock.now()
@@ -207,7 +227,13 @@ class Runtime:
         """Load the settings of operators and the unfinished tasks."""
         self._steps.step()
         chosen = self.settings.recall()
-        if chosen is not None:
+        fault = self.settings.fault_of(self._chosen_policy)
+        if fault:
+            text = "policy %s failed before this start: %s; %s decides until another is set"
+            log.warning(text, self._chosen_policy, fault, FALLBACK)
+            self.change_policy(make_policy(FALLBACK, {}))
+            self.policy_fault = fault
+        elif chosen is not None:
             self.change_policy(chosen)
         self.settings.tell(self._devices)
         self._circuits.recall()
@@ -554,6 +580,7 @@ class Runtime:
             BugError: the state is not consistent; hetd has to restart from the durable state.
 
         """
+        self.foreign_policy.demand_blameless(error)
         kind = type(message).__name__
         log.error("a %s from uid %d failed", kind, peer.uid, exc_info=error)
         self._demand_whole()

@@ -1,6 +1,8 @@
 """Checks of the decisions of other packages' policies.
 
-A wrong one must fail the policy that made it, before anything is changed or stored.
+A wrong one must fail the policy that made it, before anything is changed or stored. So must
+a change to the queues and tables that a policy reads: `invariants` would find it, and could not
+name who made it.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetsched.policy import Drop, Place, Preempt, Split, Wake
+from hetsched.policy import Drop, Place, Preempt, Split, StateChangedError, Wake
 from libtask.errors import BugError
 from libtask.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hetsched.policy import Decision
+    from hetsched.events import Event
+    from hetsched.policy import Decision, Policy
     from hetsched.system import System
 
 SOONEST_WAKE = 1_000_000
@@ -46,20 +49,62 @@ NAMES: dict[type, str] = {
 }
 
 
-def checked(decisions: Any, system: System) -> Iterator[Decision]:
-    """Yield the decisions of another package's policy after checking each.
+END: Any = object()
+"""Returned in place of a decision when there are no more."""
+
+
+def checked(policy: Policy, event: Event, system: System) -> Iterator[Decision]:
+    """Ask another package's policy; yield its decisions after checking each.
 
     Raises:
         BugError: `react` returned something else, named what is not there, or does not end.
+        StateChangedError: it changed a queue or a table of `system`.
 
     """
-    if not hasattr(decisions, "__iter__"):
-        raise BugError(f"react returned {shown(decisions)}; expected decisions")
     most = DECISIONS_BESIDE + DECISIONS_OF_A_TASK * len(system.tasks)
-    for number, decision in enumerate(decisions):
-        if number == most:
-            raise BugError(f"react made more than {most} decisions at once")
+    before = _sizes(system)
+    returned: Any
+    try:
+        returned = policy.react(event, system, system.now)
+    finally:
+        _demand_unchanged(before, system)
+    if not hasattr(returned, "__iter__"):
+        raise BugError(f"react returned {shown(returned)}; expected decisions")
+    decisions = iter(returned)
+    for _ in range(most):
+        before = _sizes(system)
+        try:
+            decision = next(decisions, END)
+        finally:
+            _demand_unchanged(before, system)
+        if decision is END:
+            return
         yield _checked(decision, system)
+    if next(decisions, END) is not END:
+        raise BugError(f"react made more than {most} decisions at once")
+
+
+def _sizes(system: System) -> dict[str, int]:
+    """Return the sizes of what a policy may be tempted to change, by the names it has there."""
+    sizes = {
+        "tasks": len(system.tasks),
+        "unplaced": len(system.unplaced),
+        "resources": len(system.resources),
+        "states": len(system.states),
+        "departing": len(system.departing),
+    }
+    for name, state in system.states.items():
+        sizes[f"queue({name!r})"] = len(state.queue)
+        sizes[f"running({name!r})"] = len(state.running)
+    return sizes
+
+
+def _demand_unchanged(before: dict[str, int], system: System) -> None:
+    after = _sizes(system)
+    if after == before:
+        return
+    where = next(name for name, size in before.items() if after.get(name) != size)
+    raise StateChangedError(f"react changed system.{where}, which it may only read")
 
 
 def _checked(decision: Any, system: System) -> Decision:

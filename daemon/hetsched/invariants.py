@@ -24,6 +24,8 @@ NOWHERE: list[str] = []
 def check(system: System) -> None:
     """Raise `BugError` if a task is in two places or none, or a slot is used twice."""
     places: dict[int, list[str]] = {}
+    if system.resources.keys() != system.states.keys():
+        raise BugError("resources and their states disagree")
     _check_unplaced(system, places)
     _check_arrays(system)
     _check_blocked(system, places)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from libtask.errors import BugError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 FRONT = -1.0
 """Rank of a task that goes to the front of its run queue."""
+
+
+class StateChangedError(BugError):
+    """A policy of another package changed what it may only read: the state is lost.
+
+    The shell has to make it again from what it has stored.
+    """
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -37,7 +37,8 @@ next call, for which the actions contain a `SetTimer`.
 
 `invariants` holds after every call: each task is in exactly one place, no slot is used twice, no
 slot idles while a task waits for it, and a task is departing if and only if it was asked to
-leave. Tests call `Scheduler.check()` after each event; the daemon does not.
+leave. Tests call `Scheduler.check()` after each event; the daemon does so now and then, and only
+while a policy of another package decides.
 
 Read on in `tasks`, `events`, `actions`, `policy`, `reactor` and `state`; then a policy, for
 instance `hetsched.policies.finish_time`. How applications avoid resources on which they failed
@@ -62,7 +63,7 @@ from libtask.errors import BugError
 from libtask.wording import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hetsched.actions import Action
     from hetsched.contention import ContentionModel
@@ -229,6 +230,9 @@ class Scheduler:
         Returns:
             whether it decided something and may decide more.
 
+        Raises:
+            StateChangedError: the policy changed the state, from which nothing can go on.
+
         """
         if not self._is_foreign:
             return self._apply_all(event)
@@ -236,6 +240,11 @@ class Scheduler:
             return False
         try:
             return self._apply_all(event)
+        except p.StateChangedError as error:
+            fault = f"{self._policy_class}: {error}"
+            if self.fallback is None:
+                fault = f"policy {fault}"
+            raise p.StateChangedError(fault) from error
         except (BugError, SystemExit) as error:
             self._blame_policy(error)
         except Exception as error:
@@ -243,6 +252,10 @@ class Scheduler:
                 raise  # its developer wants to see where
             self._blame_policy(error)
         return False
+
+    @property
+    def _policy_class(self) -> str:
+        return type(self.policy).__name__
 
     def _blame_policy(self, error: BaseException) -> None:
         """Note that the policy failed.
@@ -252,7 +265,7 @@ class Scheduler:
 
         """
         kind = "" if isinstance(error, BugError) else f"{type(error).__name__}: "
-        fault = f"{type(self.policy).__name__}: {kind}{one_line(error)}"
+        fault = f"{self._policy_class}: {kind}{one_line(error)}"
         if self.fallback is None:
             raise BugError(f"policy {fault}") from error
         self._policy_fault = fault
@@ -267,10 +280,7 @@ class Scheduler:
 
         """
         decided = False
-        decisions = self.policy.react(event, self.system, self.system.now)
-        if self._is_foreign:
-            decisions = checked(decisions, self.system)
-        for decision in decisions:
+        for decision in self._decisions(event):
             if self.state.interrupted:
                 return False
             if isinstance(decision, p.Wake):
@@ -286,6 +296,12 @@ class Scheduler:
             if not self.state.spend(task):
                 self.state.interrupted = True
         return decided
+
+    def _decisions(self, event: Event) -> Iterable[Decision]:
+        """Return what the policy decides, one after the other."""
+        if self._is_foreign:
+            return checked(self.policy, event, self.system)
+        return self.policy.react(event, self.system, self.system.now)
 
     def _apply(self, decision: Decision) -> None:
         match decision:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.errors import HetError, InputError
+from libtask.whole_files import read_whole
 from libtask.wording import cause
 
 if TYPE_CHECKING:
@@ -74,9 +75,11 @@ class Attachments:
         """
         path = self.file(name)
         try:
-            content = path.read_bytes()
+            content = read_whole(path, path.stat().st_size)
         except OSError as error:
             raise InputError(f"attachment {path}: {error.strerror}") from error
+        except InputError as error:
+            raise InputError(f"attachment {path}: {error}") from error
         if _digest(content) != name:
             raise InputError(f"attachment {path}: it was changed")
         self._use(name)

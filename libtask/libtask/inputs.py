@@ -139,9 +139,7 @@ def _value(known: InputValue, folder: Path) -> Any:
     if not known.name:
         return restored(known.result)
     path = folder / f"{known.name}{SUFFIX}"
-    packed = own_content(path)
-    if len(packed) != known.bytes:
-        raise InputError(f"result {path}: {len(packed)} bytes, expected {known.bytes}")
+    packed = own_content(path, known.bytes)
     return restored(msgspec.msgpack.decode(packed))
 
 

@@ -119,7 +119,8 @@ def unpickled(file: BufferedReader, path: Path) -> Any:
     """
     head = file.read(len(MAGIC))
     if head != MAGIC:
-        return pickle.loads(head + file.read())  # noqa: S301  the caller's own task wrote it
+        rest = file.read(os.fstat(file.fileno()).st_size)  # it may grow meanwhile
+        return pickle.loads(head + rest)  # noqa: S301  the caller's own task wrote it
     (count,) = NUMBER.unpack(file.read(NUMBER.size))
     memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     note_mapped(memory, File.of(str(path), file.fileno()))

@@ -13,6 +13,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import math
 import os
 import pickle
 import sys
@@ -223,6 +224,7 @@ def _restored_value(stored: dict[str, Any]) -> Any:
         return pickle.loads(data)  # noqa: S301  the caller's own task wrote it
     path = Path(stored["file"])
     with own_file(path) as file:
+        demand_size(file, path, stored.get("bytes"))
         return unpickled(file, path)
 
 
@@ -236,9 +238,14 @@ def has_pickled(result: Any) -> bool:
 
 
 def told(result: Any) -> Any:
-    """Return a result for display: pickled values by their type and size."""
-    if isinstance(result, list):
+    """Return a result for display: pickled values by their type and size.
+
+    JSON has no NaN and no infinities: they become the texts that JSON mappings use for them.
+    """
+    if isinstance(result, list | tuple):
         return [told(each) for each in result]
+    if isinstance(result, float) and not math.isfinite(result):
+        return "NaN" if math.isnan(result) else _INFINITIES[result > 0]
     if not isinstance(result, dict):
         return result
     if MARK in result:
@@ -249,15 +256,31 @@ def told(result: Any) -> Any:
     return {key: told(each) for key, each in result.items()}
 
 
-def own_content(path: Path) -> bytes:
-    """Read a file that the caller must own.
+_INFINITIES = ("-Infinity", "Infinity")
+
+
+def own_content(path: Path, size: int) -> bytes:
+    """Read a file of this size that the caller must own.
 
     Raises:
-        InputError: it is gone, or another user's.
+        InputError: it is gone, has another size, or is another user's.
 
     """
     with own_file(path) as file:
-        return file.read()
+        demand_size(file, path, size)
+        return file.read(size)
+
+
+def demand_size(file: BufferedReader, path: Path, expected: int | None) -> None:
+    """Check that a file has the size with which it was written; None: that is not known.
+
+    Raises:
+        InputError: it has not: somebody has changed it.
+
+    """
+    size = os.fstat(file.fileno()).st_size
+    if expected not in {None, size}:
+        raise InputError(f"result {path}: {size} bytes, expected {expected}")
 
 
 @contextlib.contextmanager

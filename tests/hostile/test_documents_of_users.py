@@ -14,9 +14,11 @@ import click
 import pytest
 
 from hetctl.export import modelfile
+from hetctl.pool.submission import read_batch as read_pool_batch
 from hetctl.submission.batchfile import BatchFile
 from hetctl.submission.programs import Environments
 from hetd.config import read_config
+from hetpool.setup.config import read_file as read_pool
 from hetsim.__main__ import cli
 from libtask.errors import HetError, InputError
 from libtask.messages import DeviceList
@@ -208,3 +210,19 @@ def test_deep_nesting_in_a_file_of_measurements_is_one_line(tmp_path: Path) -> N
     found = modelfile.read(path, DeviceList(0, []))
 
     assert (found.samples, len(found.complaints)) == ([], 1)
+
+
+def read_batch_file(path: Path) -> object:
+    return BatchFile(path, Environments()).read()
+
+
+def read_models(path: Path) -> object:
+    return modelfile.read(path, DeviceList(1, []))
+
+
+@pytest.mark.parametrize(
+    "read", [read_config, read_pool, read_pool_batch, read_batch_file, read_models]
+)
+def test_an_endless_file_is_refused(read: Callable[[Path], object]) -> None:
+    with pytest.raises(InputError, match=r"/dev/zero: expected at most \d+ MiB"):
+        read(Path("/dev/zero"))

@@ -8,10 +8,12 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from hetctl.waiting import EXIT_SOME_FAILED
 from libtask import InputError
 from libtask.client.client import Selection
+from libtask.messages import TaskSpec
 from system.private_daemon import PATIENCE
 
 if TYPE_CHECKING:
@@ -154,13 +156,53 @@ def test_all_mistakes_of_inputs_are_reported(hetctl: Terminal, folder: Path) -> 
     assert done.returncode == 2
     for text in (
         "job: job 'a b': expected up to 100 characters",
-        "task[0].inputs[0].from[0]: no earlier task 'later'",
+        "task[0].inputs[0].from: no earlier task 'later'",
         "task[0].inputs[1].bytes: expected at least 0, got -1",
         "task[1].after_any[0]: no earlier task 'nobody'",
         "task[1].inputs[0].parameter: number is given twice",
         "task[1].params: Sum: unknown parameter 'n'",
     ):
         assert text in str(done.stderr)
+
+
+def test_ids_that_a_batch_names_are_checked_with_their_places(
+    hetctl: Terminal, daemon: PrivateDaemon, folder: Path
+) -> None:
+    spec = TaskSpec("synthetic", {"seconds": {"cpu": 0.0}}, kinds=["cpu"])
+    failing = replace(spec, params={**spec.params, "fail_at": 0})
+    held, failed = daemon.client.submit_specs([replace(spec, hold=True), failing])
+    assert failed.wait(PATIENCE) == "failed"
+    unknown = failed.id + 100
+    (folder / "ids.toml").write_text(
+        textwrap.dedent(f"""
+        [[task]]
+        app = "sum.py:Sum"
+        name = "one"
+        after = [{held.id}]
+        after_any = [{failed.id}]
+
+        [[task]]
+        app = "sum.py:Sum"
+        after = ["one", {failed.id}, {unknown}]
+        after_notok = [{unknown + 1}]
+        inputs = [{{ from = {unknown + 2} }}]
+        """)
+    )
+    reason = daemon.client.show(failed.id).reason
+    before = daemon.client.count(Selection())
+
+    for check in ([], ["--check"]):
+        done = hetctl.completed("batch", "ids.toml", *check)
+
+        assert done.returncode in {2, 4}
+        told = [line.removeprefix("hetctl: ") for line in done.stderr.splitlines()]
+        assert told == [
+            f"ids.toml: task[1].after[1]: task {failed.id} ended as failed: {reason}",
+            f"ids.toml: task[1].after[2]: no task {unknown}",
+            f"ids.toml: task[1].after_notok[0]: no task {unknown + 1}",
+            f"ids.toml: task[1].inputs[0].from: no task {unknown + 2}",
+        ]
+    assert daemon.client.count(Selection()) == before
 
 
 def test_a_client_names_a_job(daemon: PrivateDaemon) -> None:

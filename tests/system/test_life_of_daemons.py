@@ -92,7 +92,7 @@ def test_a_mistake_in_the_configuration_does_not_stop_a_daemon(folder: Path) -> 
         hetctl("stop")
 
     assert (refused.returncode, refused.stdout) == (2, "")
-    complaint = "unknown key 'polcy'; did you mean 'policy'?"
+    complaint = "polcy: unknown key (did you mean policy?)"
     assert refused.stderr == f"hetctl: {config}: {complaint}\n"
     assert after.splitlines()[:2] == before.splitlines()[:2]
     assert restarted.returncode == 0, restarted.stderr

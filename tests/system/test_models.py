@@ -254,4 +254,4 @@ def test_loads_that_cannot_be_are_refused_line_by_line(
 
     first, second = outcome.stderr.splitlines()
     assert first.endswith("line 2: no 'memory' of 'cpu' here; known: nothing")
-    assert "line 3: Expected `float`, got `str`" in second
+    assert 'line 3: demand: expected a number, got "much"' in second

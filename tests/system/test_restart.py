@@ -352,9 +352,9 @@ def test_two_daemons_share_neither_socket_nor_state(private_daemon: Start) -> No
 @pytest.mark.parametrize(
     ("config", "complaint"),
     [
-        ("polcy = 'x'", "unknown key 'polcy'; did you mean 'policy'?"),
+        ("polcy = 'x'", "polcy: unknown key (did you mean policy?)"),
         ("policy = 'nosuch'", "no policy 'nosuch'"),
-        ("interval_ms = 'soon'", "Expected `float`, got `str` - at `$.interval_ms`"),
+        ("interval_ms = 'soon'", 'interval_ms: expected a number, got "soon"'),
         ("policy = ", "Invalid value"),
     ],
 )

@@ -85,6 +85,8 @@ def replace_closed_streams() -> None:
 
 # ------------------------------------------------------------ times, documents, tables
 
+LONGEST_TYPE, TYPE_END = 48, 16
+"""Characters of a type of tasks in a table, and those of its end if it is longer."""
 STYLES = {
     "running": "green",
     "preempted": "yellow",
@@ -190,7 +192,7 @@ def task_document(
         "kinds": info.kinds,
         "joules": info.joules,
         "energy_source": energy_source(info),
-        "params": info.params,
+        "params": told(info.params),
         "reason": info.reason,
         "result": told(info.result),
         "submission": info.submission or None,
@@ -306,7 +308,7 @@ def table(
     """Print a table: coloured on a terminal, plain aligned columns elsewhere.
 
     Args:
-        headings: the names of the columns.
+        headings: the names of the columns; types of tasks under `type` are shortened.
         rows: the cells of each row.
         parsable: separate the cells with bars; bars within cells become slashes.
 
@@ -315,11 +317,26 @@ def table(
     if parsable:
         for row in [[heading.upper() for heading in headings], *kept]:
             say("|".join(cell.replace("|", "/") for cell in row))
-    elif on_terminal():
+        return
+    for column, heading in enumerate(headings):
+        if heading == "type":
+            for row in kept:
+                row[column] = short_type(row[column])
+    if on_terminal():
         _rich_table(headings, kept)
     else:
         for line in plain_table(headings, kept):
             say(line)
+
+
+def short_type(task_type: str) -> str:
+    """Return a type of tasks as a column of a table shows it: a size may have any length.
+
+    Its begin tells the application, and sizes often differ in their ends.
+    """
+    if len(task_type) <= LONGEST_TYPE:
+        return task_type
+    return f"{task_type[: LONGEST_TYPE - TYPE_END - 1]}…{task_type[-TYPE_END:]}"
 
 
 def plain_table(headings: Sequence[str], rows: list[list[str]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetctl.output import emit, on_terminal, say, tasks_document
+from hetctl.output import emit, on_terminal, say, short_type, tasks_document
 from hetctl.views.jobs import NOT_NEEDED
 from hetctl.views.places import emulated_names, marked
 from libtask.apps import short_name
@@ -263,7 +263,7 @@ def _bars(found: list[TaskInfo], emulated: frozenset[str], room: int) -> Any:
         moves = f"{info.migrations} moves" if info.migrations else ""
         grid.add_row(
             str(info.id),
-            Text(one_line(info.type)),
+            Text(short_type(one_line(info.type))),
             bar,
             f"{100 * _share(info):3.0f} %",
             info.state,

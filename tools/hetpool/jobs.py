@@ -135,6 +135,8 @@ class PoolJob:
             (`gpu`); empty: the nodes estimate it.
         nodes: the only nodes that may run it; empty: any.
         sent: inputs of a command that lie in its folder.
+        left_out: bytes of its call and its environment that a description for the broker
+            leaves out. The engine keeps them with a job that waits.
 
     """
 
@@ -147,6 +149,7 @@ class PoolJob:
     seconds: dict[ShortText, Seconds] = field(default_factory=dict)
     nodes: Annotated[tuple[NodeName, ...], Meta(max_length=MAX_NODES)] = ()
     sent: Annotated[tuple[SentFile, ...], Meta(max_length=MAX_INPUTS)] = ()
+    left_out: Bytes = 0
 
     @property
     def cores(self) -> int:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from hetsim.complaints import complaint_of
+from libtask.complaints import OBJECT, complaint_of
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def read_document(path: Path, decode: Callable[[bytes], Document]) -> Document:
 
     """
     try:
-        return decode(path.read_bytes())
+        return decode(read_whole(path, LARGEST_DATA))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except InputError as error:
@@ -63,6 +64,6 @@ def convert(raw: Any, kind: type[Document], shown: Any = None) -> Document:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InputError(
-            complaint_of(error, raw if shown is None else shown)
-        ) from error
+        quoted = raw if shown is None else shown
+        complaint = complaint_of(error, quoted, kind, table=OBJECT)
+        raise InputError(complaint) from error

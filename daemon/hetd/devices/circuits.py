@@ -72,7 +72,7 @@ class Page(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Page).decode
+decode_circuit = msgspec.msgpack.Decoder(Page).decode
 
 
 def cause_of_exit(status: int) -> Cause | None:
@@ -109,7 +109,7 @@ class Circuits:
         """Load the pairs that were avoided when the daemon stopped."""
         known = {Pair(*key): page for key, page in self._journal.circuits().items()}
         for pair, stored in known.items():
-            page = _decode(stored)
+            page = decode_circuit(stored)
             if page.release != hetd.__version__ and pair.app in programs_of_the_box():
                 self._journal.batch.circuits[pair] = None
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hetd.tasks.operator_settings import OperatorSetting
 from hetsched.policies import (
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hetd.requests.permissions import Permissions
     from hetd.runtime import Runtime
     from hetd.transport.router import Peer
+    from hetsched.policy import Policy
     from hetsched.scheduler import Scheduler
 
 
@@ -46,9 +47,9 @@ class PolicyRequests:
         if request.set is not None and request.configured:
             raise InputError("set, configured: expected one of them")
         if request.set is not None:
-            self._set_policy(peer, request.set, request.parameters)
+            self._set_policy(peer, request.set, request)
         elif request.configured:
-            self._configured_policy(peer)
+            self._configured_policy(peer, request)
         policy, setting = self._scheduler.policy, self._settings.policy
         configured, fault = self._config.value.policy, self._runtime.policy_fault
         chosen = setting.policy if setting is not None else configured
@@ -65,24 +66,36 @@ class PolicyRequests:
             fault=fault,
         )
 
-    def _set_policy(self, peer: Peer, name: str, parameters: dict[str, Any]) -> None:
+    def _set_policy(self, peer: Peer, name: str, request: m.Policies) -> None:
         self._rights.require_admin(peer)
+        parameters = request.parameters
         policy = make_policy(name, parameters)
         now = self._clock.wall()
-        self._settings.choose(OperatorSetting(peer.uid, now, name, parameters))
         told = ", ".join(f"{key}={value}" for key, value in parameters.items())
         text = f"policy {name}" + (f" with {told}" if told else "")
-        self._notes.write(peer, "policy-set", text)
-        self._runtime.change_policy(policy)  # may note that the policy failed
+        setting = OperatorSetting(peer.uid, now, name, parameters)
+        self._change(peer, request, policy, setting, text)
 
-    def _configured_policy(self, peer: Peer) -> None:
+    def _configured_policy(self, peer: Peer, request: m.Policies) -> None:
         self._rights.require_admin(peer)
         config = self._config.value
         policy = make_policy(config.policy, config.policy_parameters)
-        self._settings.choose_configured()
-        self._notes.write(
-            peer, "policy-set", f"policy {config.policy}, the configured one"
-        )
+        text = f"policy {config.policy}, the configured one"
+        self._change(peer, request, policy, None, text)
+
+    def _change(
+        self,
+        peer: Peer,
+        request: m.Policies,
+        policy: Policy,
+        setting: OperatorSetting | None,
+        text: str,
+    ) -> None:
+        """Change the policy, unless hetd started again because this request did so before."""
+        if self._settings.has_failed(request.key):
+            return
+        self._settings.choose(setting, request.key)
+        self._notes.write(peer, "policy-set", text)
         self._runtime.change_policy(policy)  # may note that the policy failed
 
 

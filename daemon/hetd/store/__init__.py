@@ -1,7 +1,7 @@
 """The store: tasks, idempotency keys and measurements in SQLite, durable.
 
 `store` has the class that the loop writes through; `opening` decides whether a database
-may be used at all; `python -m hetd.store` checks, saves and restores one.
+may be used at all; `hetd.maintenance` checks, saves and restores one.
 """
 
 from hetd.store.batch import Batch

@@ -595,6 +595,12 @@ class Journal:
         self._unsaved.clear()
         return batch
 
+    def drop_tasks(self) -> None:
+        """Leave out what tasks and requests have changed since the last commit."""
+        kept = self.batch
+        self.batch = Batch(settings=kept.settings, notes=kept.notes)
+        self._unsaved.clear()
+
     def _count(self, page: TaskPage, size: int) -> int:
         """Record the new size of a page; return its growth in bytes."""
         task, owner, usage = page.id, page.owner, self.usage

@@ -63,7 +63,7 @@ class StoredLease(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(StoredLease).decode
+decode = msgspec.msgpack.Decoder(StoredLease).decode
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class SubmitterLeases:
                 continue
             uid, _, name = subject.partition("/")
             if (int(uid), name) in self._journal.leased:
-                self._continue((int(uid), name), _decode(stored))
+                self._continue((int(uid), name), decode(stored))
             else:
                 self._journal.batch.settings[STORED, subject] = None
         for key, tasks in self._journal.leased.items():

@@ -46,8 +46,24 @@ class OperatorSetting(msgspec.Struct, frozen=True):
         return f"by uid {self.by} on {datetime.fromtimestamp(self.at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
+class PolicyFault(msgspec.Struct, frozen=True):
+    """Why a policy of another package must not decide until one is set.
+
+    Attributes:
+        policy: its name.
+        text: what it did.
+        key: idempotency key of the request that set it, which may be repeated.
+
+    """
+
+    policy: str
+    text: str
+    key: str = ""
+
+
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(OperatorSetting).decode
+decode = msgspec.msgpack.Decoder(OperatorSetting).decode
+decode_fault = msgspec.msgpack.Decoder(PolicyFault).decode
 
 
 class OperatorSettings:
@@ -63,6 +79,9 @@ class OperatorSettings:
         self._journal = journal
         self.drained: dict[str, OperatorSetting] = {}
         self.policy: OperatorSetting | None = None
+        self._key = ""
+        """Idempotency key of the last request that chose the policy."""
+        self._fault: PolicyFault | None = None
 
     # ------------------------------------------------------------ while hetd runs
 
@@ -77,15 +96,32 @@ class OperatorSettings:
         self.drained.pop(resource, None)
         self._journal.batch.settings["drained", resource] = None
 
-    def choose(self, setting: OperatorSetting) -> None:
-        """Store the active policy."""
-        self.policy = setting
-        self._journal.batch.settings["policy", ""] = _encode(setting)
+    def choose(self, setting: OperatorSetting | None, key: str) -> None:
+        """Store the active policy.
 
-    def choose_configured(self) -> None:
-        """Delete the policy setting; the configured policy applies."""
-        self.policy = None
-        self._journal.batch.settings["policy", ""] = None
+        Args:
+            setting: None: the configured policy applies.
+            key: idempotency key of the request.
+
+        """
+        self.policy, self._key, self._fault = setting, key, None
+        stored = None if setting is None else _encode(setting)
+        self._journal.batch.settings["policy", ""] = stored
+        self._journal.batch.settings["policy-fault", ""] = None
+
+    def fail(self, policy: str, text: str) -> None:
+        """Store why a policy must not decide until one is chosen."""
+        self._fault = PolicyFault(policy, text, self._key)
+        self._journal.batch.settings["policy-fault", ""] = _encode(self._fault)
+
+    def fault_of(self, policy: str) -> str:
+        """Return why a policy must not decide; empty: it may."""
+        fault = self._fault
+        return fault.text if fault is not None and fault.policy == policy else ""
+
+    def has_failed(self, key: str) -> bool:
+        """Return whether the policy failed that a request with this key chose."""
+        return self._fault is not None and bool(key) and self._fault.key == key
 
     # ------------------------------------------------------------ at the start
 
@@ -93,15 +129,17 @@ class OperatorSettings:
         """Read the stored settings; return the policy, if one is stored."""
         for (what, subject), stored in self._journal.settings().items():
             if what == "drained":
-                self.drained[subject] = _decode(stored)
+                self.drained[subject] = decode(stored)
             elif what == "policy":
-                self.policy = _decode(stored)
+                self.policy = decode(stored)
+            elif what == "policy-fault":
+                self._fault = decode_fault(stored)
         return self._chosen()
 
     def _chosen(self) -> Policy | None:
-        """Create the stored policy, or return None if it no longer exists."""
+        """Create the stored policy, or return None if it failed or no longer exists."""
         setting = self.policy
-        if setting is None:
+        if setting is None or self.fault_of(setting.policy):
             return None
         try:
             policy = make_policy(setting.policy, setting.parameters)

@@ -280,8 +280,8 @@ class _Remains(msgspec.Struct):
 
     id: int
     owner: int
-    spec: TaskSpec
     submitted: float
+    spec: Any = None
     finished: Any = None
 
 
@@ -299,12 +299,22 @@ def recover(encoded: bytes) -> TaskPage:
         return decode(encoded)
     except msgspec.ValidationError as error:
         known = _decode_remains(encoded)
-        page = TaskPage(known.id, known.owner, known.spec, known.submitted)
+        page = TaskPage(known.id, known.owner, _spec_of(known), known.submitted)
         page.runtime.state = State.FAILED
         if isinstance(known.finished, float):
             page.finished = known.finished
         page.reason = f"what is stored of it is invalid: {error}"
         return page
+
+
+def _spec_of(known: _Remains) -> TaskSpec:
+    """Return the specification of a task; without its parameters if it is invalid."""
+    try:
+        return msgspec.convert(known.spec, TaskSpec)
+    except msgspec.ValidationError:
+        app = known.spec.get("app") if isinstance(known.spec, dict) else None
+        name = app if isinstance(app, str) else "unknown"
+        return TaskSpec(name, type=name)
 
 
 def _legible(params: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 
+from libtask.complaints import described, quoted
 from libtask.errors import InputError, NotFoundError
-from libtask.wording import one_line, shown, suggestion, type_name
+from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +76,8 @@ def _converted(place: str, kind: type, parameter: str, value: object) -> object:
     try:
         return msgspec.convert(value, declared, strict=False)
     except ValueError as error:
-        expected = type_name(declared)
-        raise InputError(f"{place}: expected {expected}, got {shown(value)}") from error
+        expected, got = described(declared), quoted(value)
+        raise InputError(f"{place}: expected {expected}, got {got}") from error
 
 
 @cache

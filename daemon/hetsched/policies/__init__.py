@@ -34,9 +34,10 @@ from hetsched.policies.plugins import GROUP, PlugIns, load
 from hetsched.policies.zhao import BATCH_POLICIES
 from hetsched.policy import ReadsFiles, objective_of
 from hetsched.system import Objective
+from libtask.complaints import described, quoted
 from libtask.errors import HetError, InputError
 from libtask.weights import read_weights
-from libtask.wording import one_line, shown
+from libtask.wording import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,10 +123,8 @@ def make_policy(
 def _refuse_objective(name: str, policy: Policy) -> None:
     objective = objective_of(policy)
     if objective not in OBJECTIVES:
-        known = ", ".join(OBJECTIVES)
-        raise InputError(
-            f"policy {name}: objective: expected one of {known}, got {shown(objective)}"
-        )
+        expected, got = described(Objective), quoted(objective)
+        raise InputError(f"policy {name}: objective: expected {expected}, got {got}")
 
 
 def _hand_files(name: str, policy: ReadsFiles, read: Callable[[str], bytes]) -> None:

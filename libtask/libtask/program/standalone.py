@@ -55,7 +55,7 @@ def main(app_class: type[Task], arguments: Sequence[str] | None = None) -> None:
 
 
 def _as_json(result: Any) -> str:
-    """Show a result as `hetctl result` does: pickled values by type and size, no NaN."""
+    """Show a result as `hetctl result` does: pickled values by type and size."""
     from libtask.results import told
 
     return json.dumps(json.loads(msgspec.json.encode(told(result))))

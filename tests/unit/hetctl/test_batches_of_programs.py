@@ -170,11 +170,11 @@ def test_all_mistakes_are_told_at_once(daemon: FakeDaemon, tmp_path: Path) -> No
 
     expected = (
         "task[0].command: expected a program and its arguments",
-        "task[1].command: expected array, got str: 'make -j2'",
+        'task[1].command: expected a list, got "make -j2"',
         "task[2].command: expected either app or command",
         "task[3].params: only an application has it",
         "task[4].app: missing; for a program: command",
-        "task[5].env: expected str, got int: {'A': 1}",
+        "task[5].env.A: expected a text, got 1",
         "task[6]: env: '' is not the name of a variable",
         "task[7]: x-{task}: file names may contain",
         "task[8].inputs: a program has no parameter that takes a result",

@@ -361,7 +361,8 @@ def test_a_bare_group_shows_its_help_as_it_is() -> None:
 
 
 def test_a_batch_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('[[task]]\nap = "heat"\n'))
+    text = io.BytesIO(b'[[task]]\nap = "heat"\n')
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(text))
 
     with pytest.raises(InputError, match=r"-: task\[0\]\.ap: unknown key"):
         BatchFile(Path("-"), Environments()).read()

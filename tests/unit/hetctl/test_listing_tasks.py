@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from hetctl import selectors
 from hetctl.__main__ import main
+from hetctl.output import LONGEST_TYPE, now
 from libtask.messages import ENDED, Control, ListTasks
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.typed_commands import document, text
@@ -216,3 +217,27 @@ def test_a_task_that_pauses_says_when_it_retries_and_why(daemon: FakeDaemon) -> 
     assert "retries in" in text("show", "1")
     assert "1 of 3" in text("show", "1")
     assert (found["retries"], found["retried"], found["reason"]) == (3, 1, reason)
+
+
+@pytest.mark.parametrize("command", ["list", "progress 1-3", "history", "report"])
+def test_a_long_type_is_shortened_in_tables_and_whole_elsewhere(
+    daemon: FakeDaemon, command: str
+) -> None:
+    state = "completed" if command in {"history", "report"} else "running"
+    types = [f"heat/{'x' * 500}{end}" for end in ("n=4096,steps=1", "n=4096,steps=2")]
+    for number, task_type in enumerate([*types, "heat/4096"], 1):
+        daemon.tasks[number] = a_task(
+            number, type=task_type, state=state, started=now() - 2, finished=now() - 1
+        )
+
+    shown = text(*command.split()).splitlines()
+
+    for end in "12":
+        short = f"heat/{'x' * 26}…{'x' * 2}n=4096,steps={end}"
+        assert len(short) == LONGEST_TYPE
+        assert any(f" {short} " in line for line in shown)
+    assert any(" heat/4096 " in line for line in shown)
+    if command == "list":
+        whole = text("list", "--parsable", "-o", "type").splitlines()
+        assert whole == ["TYPE", *types, "heat/4096"]
+        assert [each["type"] for each in document("list")["tasks"]][:2] == types

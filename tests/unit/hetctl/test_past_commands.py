@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from hetctl.__main__ import main
+from hetctl.commands.timeline import _event_document
 from libtask.messages import (
     Control,
     DeleteTasks,
@@ -16,6 +18,7 @@ from libtask.messages import (
     Order,
     Requeue,
     Segment,
+    TaskChanged,
 )
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.typed_commands import document, text
@@ -164,6 +167,16 @@ def test_orders_are_events(daemon: FakeDaemon) -> None:
         ("release", "queued", "uid:7", None),
     ]
     assert "1970-01-01" in text("events", "1").splitlines()[0]
+
+
+def test_the_end_of_a_followed_task_has_its_result() -> None:
+    result = {"loss": math.nan, "model": {"pickled": "Model", "data": b"12345"}}
+    change = TaskChanged(1, "completed", 1003.0, what="ended", result=result)
+
+    shown = _event_document(change, frozenset())["result"]
+
+    model = {"pickled": "Model", "data": "<5 bytes>"}
+    assert shown == {"loss": "NaN", "model": model}
 
 
 def test_a_task_that_is_held_later_was_not_submitted_held(daemon: FakeDaemon) -> None:

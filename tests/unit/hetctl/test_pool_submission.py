@@ -137,7 +137,7 @@ def test_a_script_is_to_be_sent_along(tmp_path: Path) -> None:
         ),
         (
             'app = "heat"\ncount = "2"',
-            "Expected `int`, got `str` - at `$.task[1].count`",
+            'task[1].count: expected a whole number, got "2"',
         ),
     ],
 )

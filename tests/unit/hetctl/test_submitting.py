@@ -73,6 +73,7 @@ def test_submit_and_wait(daemon: FakeDaemon) -> None:
 
 
 def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:
+    daemon.tasks[99] = a_task(99)
     path = tmp_path / "b.toml"
     path.write_text("""
         [[task]]
@@ -87,7 +88,7 @@ def test_batch_refers_to_earlier_tasks(daemon: FakeDaemon, tmp_path: Path) -> No
         priority = 4
     """)
 
-    assert document("batch", str(path))["ids"] == [1, 2, 3]
+    assert document("batch", str(path))["ids"] == [100, 101, 102]
     sent = daemon.requests(Submit)[0].tasks
     assert [task.after for task in sent] == [[], [], [-2, -1, 99]]
     assert sent[2].priority == 4

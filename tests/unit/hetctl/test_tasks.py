@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -73,12 +74,26 @@ def test_list_as_table_and_json(daemon: FakeDaemon) -> None:
     assert [task["id"] for task in document("ps", "--state", "running")["tasks"]] == [3]
 
 
-def test_not_a_number_becomes_null(daemon: FakeDaemon) -> None:
+def test_numbers_without_a_json_form_are_told_by_name(daemon: FakeDaemon) -> None:
+    values = {"mean": math.nan, "most": [math.inf, -math.inf], "none": None}
     daemon.tasks[1] = a_task(
-        1, state="completed", result={"mean": float("nan"), "raw": b"ab"}
+        1,
+        state="completed",
+        owner=f"uid:{os.getuid()}",
+        result=values | {"raw": b"ab"},
+        params=values,
     )
+    named = {"mean": "NaN", "most": ["Infinity", "-Infinity"], "none": None}
 
-    assert document("show", "1")["result"] == {"mean": None, "raw": "YWI="}
+    shown = document("show", "1")
+
+    assert shown["params"] == named
+    assert shown["result"] == named | {"raw": "YWI="}
+    assert document("result", "1")["result"] == named | {"raw": "YWI="}
+    assert json.loads(text("result", "1")) == named | {"raw": "YWI="}
+    lines = [line.split() for line in text("show", "1").splitlines()]
+    encoded = json.dumps(named, separators=(",", ":"))
+    assert ["params", encoded] in lines
 
 
 @pytest.mark.parametrize(
@@ -86,6 +101,7 @@ def test_not_a_number_becomes_null(daemon: FakeDaemon) -> None:
     [
         ({"a": (1, 2.5), "b": [None, "x"]}, {"a": [1, 2.5], "b": [None, "x"]}),
         ([1 << 80], [1 << 80]),
+        ((math.nan, {"a": -math.inf}), ["NaN", {"a": "-Infinity"}]),
         ({"a": range(3)}, None),
         ("\udcff", None),
     ],

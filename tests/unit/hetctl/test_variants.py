@@ -158,7 +158,7 @@ def test_a_sweep_in_a_batch_file(tmp_path: Path) -> None:
             "sweep = { strips = [1, 2] }\ncount = 500_001",
             "task[0].count: 1000002 tasks; 1000000 are the limit",
         ),
-        ("sweep = 3", "task[0].sweep: expected object, got int: 3"),
+        ("sweep = 3", "task[0].sweep: expected a table, got 3"),
         ('on = ["gpu7"]', "task[0].on[0]: no resource 'gpu7' (did you mean gpu0?)"),
         ('on = ["gpu0"]', "task[0].on: synthetic cannot run on gpu0"),
     ],

@@ -153,6 +153,29 @@ def test_an_invalid_record_costs_its_task_alone(tmp_path: Path) -> None:
     third.close()
 
 
+@pytest.mark.parametrize("app", ["app", 5])
+def test_an_invalid_specification_costs_its_task_alone(
+    tmp_path: Path, app: object
+) -> None:
+    shell = Shell(tmp_path)
+    first, second = shell.submit(*[a_spec(hold=True)] * 2)
+    shell.commit()
+    page = msgspec.msgpack.decode(shell.store.task(first) or b"")
+    page["spec"].update(kinds=5, app=app)
+    shell.store.submit(Batch(tasks=[(first, 0, msgspec.msgpack.encode(page), USER)]))
+    shell.store.flush()
+    shell.close()
+
+    again = Shell(tmp_path)
+    again.runtime.restore()
+
+    assert [again.state(task) for task in (first, second)] == ["failed", "held"]
+    failed = again.journal.find(first)
+    assert failed is not None
+    assert failed.spec.app == (app if app == "app" else "unknown")
+    again.close()
+
+
 def test_an_invalid_page_of_an_ended_task_does_not_end_listings(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     first, second, last = shell.submit(*[a_spec(hold=True)] * 3)

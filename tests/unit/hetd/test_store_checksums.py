@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hetd.maintenance import backup, check
 from hetd.store import Batch, Store, StoreError
-from hetd.store.maintenance import backup, check
 from hetsched.estimates.point import Figures, key_of
 
 if TYPE_CHECKING:

@@ -7,12 +7,15 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from hetd.maintenance import SKIPPED_IDS, SKIPPED_STARTS, backup, check, restore
 from hetd.store import Batch, Store, StoreError
+from hetd.store.integrity import SHOWN
 from hetd.store.lock import is_locked, lock
-from hetd.store.maintenance import SKIPPED_IDS, SKIPPED_STARTS, backup, check, restore
 from libtask.errors import InputError, NotFoundError
+from unit.daemon_shell import USER, Shell, a_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +87,40 @@ def test_a_store_in_use_is_checked_as_far_as_it_is_committed(path: Path) -> None
 
     assert (found.problems, found.running) == ([], True)
     assert found.last_id in (TASKS + 1, TASKS + 2)
+
+
+def test_values_that_cannot_be_read_are_told_though_their_checksums_are_right(
+    tmp_path: Path,
+) -> None:
+    shell = Shell(tmp_path)
+    sound, *invalid = shell.submit(*[a_spec(hold=True)] * (SHOWN + 3))
+    shell.commit()
+    for task in invalid:
+        page = msgspec.msgpack.decode(shell.store.task(task) or b"")
+        page["migrations"] = "many"
+        row = (task, 0, msgspec.msgpack.encode(page), USER)
+        shell.journal.batch.tasks.append(row)
+    for what in ("drained", "load"):
+        shell.journal.batch.settings[what, "gpu0"] = msgspec.msgpack.encode(
+            {"by": "me"}
+        )
+    shell.commit()
+    shell.close()
+
+    *pages, more, setting = check(tmp_path / "hetd.db", values=True).problems
+
+    assert pages == [
+        f"page of task {task} is invalid: Expected `int`, got `str` - at `$.migrations`; "
+        "hetd shows that task as failed"
+        for task in invalid[:SHOWN]
+    ]
+    assert more == f"and {len(invalid) - SHOWN} more like these"
+    assert setting == (
+        "setting drained gpu0 is invalid: Expected `int`, got `str` - at `$.by`; "
+        "hetd does not start with it"
+    )
+    assert sound not in invalid
+    backup(tmp_path / "hetd.db", tmp_path / "saved.db")  # keeps them as they are
 
 
 def test_no_store_is_not_a_sound_one(tmp_path: Path) -> None:
@@ -217,7 +254,7 @@ def test_a_restore_that_was_cut_short_lets_no_daemon_start(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hetd.store.maintenance._put", crash)
+        patch.setattr("hetd.maintenance._put", crash)
         with pytest.raises(KeyboardInterrupt):
             restore(path, target)
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hetpool.files.content import (
+    CHUNK,
     ContentId,
     ContentStore,
     DamagedError,
     NoRoomError,
     content_id,
+    copy_bytes,
     digest_of,
 )
+from hetpool.files.node_files import Incoming
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -117,6 +121,61 @@ def test_what_is_not_a_regular_file_is_not_added(
 ) -> None:
     with pytest.raises(InputError, match="not a regular file"):
         store.add(tmp_path)
+
+
+class Appending:
+    """Stands for `os` in the module that reads: another program appends at each read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        with self._path.open("ab") as file:
+            file.write(bytes(2 * CHUNK))
+        return os.pread(descriptor, count, offset)
+
+
+def test_a_file_that_is_appended_to_is_refused_and_has_an_end(
+    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(CHUNK + 1))
+    monkeypatch.setattr("hetpool.files.content.os", Appending(path))
+
+    with pytest.raises(InputError, match=r"log: changed while it was read \(\d+ bytes"):
+        store.add(path)
+
+    assert store.used() == 0
+
+
+def test_a_job_does_not_take_a_file_that_changes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, folder = tmp_path / "input", tmp_path / "incoming"
+    path.write_bytes(b"input")
+    incoming = Incoming(folder)
+    content, size = incoming.leave(path)
+    assert (content, size) == (id_of(b"input"), 5)
+    assert (folder / content).read_bytes() == b"input"
+
+    def shortened(source: int, target: int, size: int) -> None:
+        path.write_bytes(b"")
+        copy_bytes(source, target, size)
+
+    monkeypatch.setattr("hetpool.files.node_files.copy_bytes", shortened)
+    with pytest.raises(
+        InputError, match=r"input: changed .* \(5 bytes before, 0 after"
+    ):
+        incoming.leave(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="input: not a regular file"):
+        incoming.leave(path)
+
+    assert [each.name for each in folder.iterdir()] == [content]
 
 
 def test_a_pulled_file_gets_its_name_when_its_digest_is_right(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from hetpool import messages as m
+from hetpool.client.pool import _without_calls
 from hetpool.jobs import PoolPlan
+from hetpool.messages import encode
 from hetpool.seam import ErrandState
 from libtask.errors import NotAllowedError
 from unit.hetpool.fake_engine import (
@@ -277,6 +280,31 @@ def test_large_descriptions_of_jobs_that_wait_are_limited(
         assert len(await listed(pool)) == 2
 
     run(story())
+
+
+def test_calls_and_environments_that_the_engine_keeps_are_limited_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hetpool.broker.waiting.MOST_BYTES", 3 << 20)
+    large = bytes(1 << 20)
+    call = a_job(1, nodes=("n3",), call=large)
+    command = a_job(2, nodes=("n3",), options={"env": {"A": "x" * (1 << 20)}})
+    jobs = _without_calls([call, command, replace(call, id=a_job(3).id)])
+
+    async def story() -> None:
+        pool = await a_pool()
+        await pool.place(*jobs[:2])
+
+        with pytest.raises(NotAllowedError, match="with 3 MiB of parameters and calls"):
+            await pool.place(jobs[2])
+
+        await pool.ask("cancel", m.CancelJobs((jobs[0].id,)))
+        assert await pool.place(jobs[2]) == {}
+
+    run(story())
+    assert [len(encode(job)) < 1000 for job in jobs] == [True] * 3
+    assert [job.left_out >> 20 for job in jobs] == [1, 1, 1]
+    assert _without_calls([PICKY]) == (PICKY,)
 
 
 def test_a_client_is_told_how_many_of_its_own_jobs_wait() -> None:

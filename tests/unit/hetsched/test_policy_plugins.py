@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from builders import Harness, a_resource, a_task
+from hetd.clock import Clock
 from hetsched.ids import TaskId
 from hetsched.planning.registry import make_named
 from hetsched.policies import (
@@ -24,7 +25,8 @@ from hetsched.policies import (
     plug_ins,
 )
 from hetsched.policies.finish_time import FinishTime
-from hetsched.policy import Place, Preempt, Wake
+from hetsched.policy import Place, Preempt, StateChangedError, Wake
+from hetsched.system import SECOND
 from installed_packages import install, install_project
 from libtask import messages as m
 from libtask.errors import BugError, InputError, NotFoundError
@@ -139,12 +141,15 @@ def test_a_field_that_init_does_not_take_is_its_state(site: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"retries": "many"}, "policy patient: retries: expected int, got 'many'"),
-        ({"retries": 2.5}, "policy patient: retries: expected int, got 2.5"),
+        (
+            {"retries": "many"},
+            'policy patient: retries: expected a whole number, got "many"',
+        ),
+        ({"retries": 2.5}, "policy patient: retries: expected a whole number, got 2.5"),
         ({"retries": 10}, "policy patient: LookupError: no such retries"),
         (
             {"objective": "money"},
-            "policy patient: objective: expected one of performance, energy, edp, got 'money'",
+            'policy patient: objective: expected "performance", "energy" or "edp", got "money"',
         ),
     ],
 )
@@ -329,6 +334,17 @@ class Raising:
         raise ZeroDivisionError("no\\nidea")
 """
 
+CHANGING = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Changing:
+    def react(self, event, system, now):
+        for task in system.tasks.values():
+            task.resource = "gpu9"
+        return ()
+"""
+
 
 @dataclass(frozen=True)
 class Nonsense:
@@ -462,6 +478,128 @@ def test_the_answer_names_the_policy_that_failed_and_the_notes_are_in_order(
     assert kinds == ["policy-set", "policy-failed"]
     again = shell.ask(m.Policies(3, configured=True), ADMIN)
     assert (again.name, again.failed, again.fault) == ("affinity", "", "")
+
+
+@dataclass(frozen=True)
+class Changing:
+    """Change what it may only read, when a task has arrived."""
+
+    change: Callable[[System], object]
+
+    def react(self, _event: Event, system: System, _now: int) -> Iterator[Decision]:
+        if system.tasks:
+            self.change(system)
+        for task in list(system.unplaced):
+            yield Place(task.id, "cpu")
+
+
+CHANGES: list[tuple[Callable[[System], object], str]] = [
+    (lambda system: system.tasks.clear(), "system.tasks"),
+    (lambda system: system.unplaced and system.unplaced.pop(), "system.unplaced"),
+    (
+        lambda system: system.queue("cpu") and system.queue("cpu").pop(),
+        "system.queue('cpu')",
+    ),
+    (lambda system: system.states["cpu"].running.clear(), "system.running('cpu')"),
+]
+
+
+@pytest.mark.parametrize(("change", "where"), CHANGES)
+def test_a_change_of_what_a_policy_may_only_read_is_told_to_the_developer(
+    change: Callable[[System], object], where: str
+) -> None:
+    node = Harness([a_resource("cpu")], {"heat/1": {"cpu": 1.0}}, "affinity")
+    node.handle(a_task(1))
+    node.handle(a_task(2))
+
+    with pytest.raises(StateChangedError) as caught:  # noqa: PT012  either may be the first
+        node.change_policy(Changing(change))
+        node.handle(a_task(3))
+
+    text = f"policy Changing: react changed {where}, which it may only read"
+    assert str(caught.value) == text
+
+
+class SlowTime:
+    """Time passes whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.time, self.step = 0, SECOND
+
+    def now(self) -> int:
+        self.time += self.step
+        return self.time
+
+
+def test_the_daemon_gives_up_its_records_when_a_policy_has_changed_them(
+    site: Path, start: Callable[..., Shell]
+) -> None:
+    (site / "changing.py").write_text(CHANGING)
+    install(site, "mine", {"changing": "changing:Changing"})
+    before = start(policy="affinity")
+    (first,) = before.submit(a_spec())
+    before.commit()
+    setting = m.Policies(1, set="changing", key="once")
+
+    with pytest.raises(BugError) as caught:
+        before.ask(setting, ADMIN)
+    fault = before.runtime.foreign_policy.fault_in(caught.value)
+    before.runtime.give_up_policy(fault)
+    before.commit()
+
+    after = start(policy="affinity")
+    after.runtime.scheduler.check()
+    assert after.state(first) in {"queued", "running"}
+    answer = after.ask(setting, ADMIN)
+    assert (answer.name, answer.failed) == ("finish-time", "changing")
+    assert answer.fault == fault
+    assert fault.startswith("Changing: the state that it may only read is contra")
+    again = after.ask(m.Policies(2, configured=True, key="twice"), ADMIN)
+    assert (again.name, again.failed, again.fault) == ("affinity", "", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (KeyError("cpu"), True),
+        (BugError("task 2 is recorded, and not known"), True),
+        (StateChangedError("Changing: react changed system.tasks"), True),
+        (InputError("socket: it is used"), False),
+    ],
+)
+def test_errors_that_end_the_daemon_are_a_policys_if_it_may_have_caused_them(
+    tmp_path: Path, error: Exception, *, blamed: bool
+) -> None:
+    shell = Shell(tmp_path)
+    faults = shell.runtime.foreign_policy
+    changed = isinstance(error, StateChangedError)
+    assert bool(faults.fault_in(error)) == changed  # no such policy has decided
+
+    shell.runtime.change_policy(Changing(lambda _: None))
+    shell.runtime.change_policy(FinishTime())
+
+    assert bool(faults.fault_in(error)) == blamed
+    assert faults.fault_in(error).startswith("Changing: " if blamed else "")
+    shell.close()
+
+
+def test_changed_records_are_found_later_if_it_was_too_early_to_look(
+    tmp_path: Path,
+) -> None:
+    time = SlowTime()
+    shell = Shell(tmp_path, Clock(now=time.now))
+    shell.runtime.change_policy(Changing(lambda _: None))
+    time.step = 0
+    shell.submit(a_spec())  # the last check took too long for another one now
+    for task in shell.runtime.scheduler.system.tasks.values():
+        task.resource = "gpu9"
+
+    shell.runtime.tick()
+    time.time += 100 * SECOND
+
+    with pytest.raises(BugError, match="has another resource than"):
+        shell.runtime.tick()
+    shell.close()
 
 
 def test_without_a_fallback_the_error_reaches_the_developer() -> None:

@@ -115,6 +115,23 @@ def test_large_values_go_into_files_of_the_user(tmp_path: Path) -> None:
         restored(found.value)
 
 
+@pytest.mark.parametrize("size", [INLINE, 3 * INLINE])
+def test_a_file_of_another_size_than_it_was_written_with_is_refused(
+    tmp_path: Path, size: int
+) -> None:
+    found = ResultEncoder(tmp_path / "7-1").keep({"raw": Text("x" * size)})
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+
+    for content in (whole[:-1], whole + b"x"):
+        path.write_bytes(content)
+        text = f"{path}: {len(content)} bytes, expected {len(whole)}"
+        with pytest.raises(InputError, match=text):
+            restored(found.value)
+    path.write_bytes(whole)
+    assert restored(found.value)["raw"].text == "x" * size
+
+
 def test_a_result_of_very_many_values_goes_into_a_file_as_a_whole(
     tmp_path: Path,
 ) -> None:
@@ -167,6 +184,13 @@ def test_listings_tell_what_is_pickled_by_its_size(tmp_path: Path) -> None:
 
     assert shown[MARK] == "type"
     assert shown["data"].endswith(" bytes>")
+
+
+class Text:
+    """Has no plain form."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 class Odd:

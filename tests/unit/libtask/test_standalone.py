@@ -119,7 +119,7 @@ def test_prints_a_result_as_the_daemon_would_keep_it(program: Path) -> None:
     result = json.loads(output)
     large = result.pop("large")
     assert status == 0
-    assert result == {"(1, 2)": [0, 1, 2], "when": "2026-01-02", "lost": None}
+    assert result == {"(1, 2)": [0, 1, 2], "when": "2026-01-02", "lost": "NaN"}
     assert large["pickled"] == "ndarray"
     assert errors == "libtask: result['large']: no plain value (ndarray): not kept\n"
 

@@ -379,7 +379,7 @@ state_option = click.option(
 @state_option
 @shared
 def check_command(state: Path | None, socket: Path | None, *, as_json: bool) -> int:
-    """Check the whole task store; exit status 1 if it is damaged.
+    """Check the whole task store; exit status 1 if it is damaged, or a value is invalid.
 
     The store is not changed, and a running daemon is not disturbed.
     """
@@ -428,7 +428,7 @@ def _folder(state: Path | None, socket: Path | None) -> Path:
 
 
 def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
-    """Run the daemon's store module; return its report.
+    """Run the daemon's module for maintenance; return its report.
 
     Raises:
         HetError: the module failed; its exit status selects the class.
@@ -437,11 +437,11 @@ def _run_store_module(action: str, state: Path, *words: str) -> dict[str, Any]:
     """
     for path in (str(state), *words):
         path.encode()
-    command = [sys.executable, "-m", "hetd.store", action, str(state), *words]
+    command = [sys.executable, "-m", "hetd.maintenance", action, str(state), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own interpreter and module
     if not done.stdout:
         lines = done.stderr.strip().splitlines() or [
-            "the store module failed without a message"
+            "the check of the store failed without a message"
         ]
         raise ERRORS.get(done.returncode, HetError)(lines[-1])
     found: dict[str, Any] = {"format": "hetctl/store-1", **json.loads(done.stdout)}

@@ -146,13 +146,24 @@ def _plain(stored: Any) -> Any:
     if isinstance(stored, list):
         return [_plain(each) for each in stored]
     if not isinstance(stored, dict):
-        return stored
+        return told(stored)
     if MARK not in stored:
         return {key: _plain(each) for key, each in stored.items()}
     try:
-        return msgspec.Raw(msgspec.json.encode(restored(stored)))
+        return _json_form(restored(stored))
     except NOT_JSON:
         return told(stored)
+
+
+def _json_form(value: Any) -> Any:
+    """Return an object as JSON has it.
+
+    Raises:
+        TypeError: it has no JSON form; and the others of `NOT_JSON`.
+
+    """
+    plain = told(msgspec.to_builtins(value, str_keys=True))
+    return msgspec.Raw(msgspec.json.encode(plain))
 
 
 def _is_own(info: TaskInfo) -> bool:

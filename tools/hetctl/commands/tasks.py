@@ -309,7 +309,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("energy", _energy_text(info)),
         ("snapshot", _snapshot_text(info)),
         ("lease", _lease_text(info)),
-        *(program_facts(info) or [("params", _json_text(info.params))]),
+        *(program_facts(info) or [("params", _json_text(told(info.params)))]),
         ("exit code", None if info.exit_code is None else str(info.exit_code)),
         ("waits", beginning(info)),
         ("retries", f"{info.retried} of {info.retries}" if info.retries else ""),

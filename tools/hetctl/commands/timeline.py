@@ -9,7 +9,15 @@ import click
 import msgspec
 
 from hetctl.options import connect, lacking, optional_selectors, shared
-from hetctl.output import date_and_time, emit, moment, now, say, say_json
+from hetctl.output import (
+    date_and_time,
+    emit,
+    moment,
+    now,
+    say,
+    say_json,
+    short_type,
+)
 from hetctl.selectors import (
     MOST,
     RECENT,
@@ -25,6 +33,7 @@ from libtask.client.client import Selection
 from libtask.errors import InputError, NotFoundError
 from libtask.messages import ENDED, Note, TaskChanged
 from libtask.plaintext import one_line
+from libtask.results import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -413,7 +422,7 @@ def _print_event(
     state = f" ({change.state})" if change.what != change.state else ""
     reason = f": {change.reason}" if change.reason else ""
     by = f" by {shown_owner(change.by)}" if change.by else ""
-    what = f"{change.type} {change.what}{where}{share}{state}{by}{reason}"
+    what = f"{short_type(change.type)} {change.what}{where}{share}{state}{by}{reason}"
     say(one_line(f"{date_and_time(change.at)}  task {change.id} {what}"))
 
 
@@ -448,6 +457,6 @@ def _of_task(change: TaskChanged, emulated: frozenset[str]) -> EventLine:
         "emulated": change.resource in emulated,
         "progress": change.progress,
         "reason": change.reason,
-        "result": change.result,
+        "result": told(change.result),
         "by": change.by or None,
     }

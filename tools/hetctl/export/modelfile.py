@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from libtask.complaints import OBJECT, convert
 from libtask.errors import InputError
 from libtask.messages import LearnedLoad, Sample
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -59,16 +61,18 @@ def read(path: Path, node: DeviceList) -> ModelFile:
 
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_whole(path, LARGEST_DATA).split(b"\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     _check_format(path, lines[0])
     found = ModelFile()
     for number, line in enumerate(lines[1:], start=2):
         try:
             if line.strip():
                 _take(line, node, found)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, InputError, RecursionError) as error:
             found.complaints.append(f"{path}: line {number}: {error}")
     return found
 
@@ -83,18 +87,19 @@ def _take(line: bytes, node: DeviceList, found: ModelFile) -> None:
     """Parse a line, and add what it says.
 
     Raises:
-        ValueError: the line is unusable here; the text has the reason.
+        ValueError, InputError: the line is unusable here; the text has the reason.
 
     """
-    if msgspec.json.decode(line, type=_Line).format == LOAD:
-        found.loads.append(_load(line, node))
+    document = msgspec.json.decode(line)
+    if convert(document, _Line, OBJECT).format == LOAD:
+        found.loads.append(_load(document, node))
     else:
         resources = [device.spec.name for device in node.devices]
-        found.samples.append(_sample(line, resources))
+        found.samples.append(_sample(document, resources))
 
 
-def _load(line: bytes, node: DeviceList) -> LearnedLoad:
-    load = msgspec.json.decode(line, type=LearnedLoad)
+def _load(document: Any, node: DeviceList) -> LearnedLoad:
+    load = convert(document, LearnedLoad, OBJECT)
     shared = [each.name for each in node.shared if load.resource in each.used_by]
     if load.shared not in shared:
         known = ", ".join(shared) or "nothing"
@@ -119,14 +124,14 @@ def _check_format(path: Path, line: bytes) -> None:
         raise InputError(f"{path}: line 1: expected the format {FORMAT!r}")
 
 
-def _sample(line: bytes, resources: Collection[str]) -> Sample:
-    """Parse one measurement.
+def _sample(document: Any, resources: Collection[str]) -> Sample:
+    """Return one measurement.
 
     Raises:
-        ValueError: the line is not a measurement, or unusable here; the text has the reason.
+        ValueError, InputError: the line is not a measurement, or unusable here; the text has the reason.
 
     """
-    sample = msgspec.json.decode(line, type=Sample)
+    sample = convert(document, Sample, OBJECT)
     if sample.resource not in resources:
         offered = ", ".join(resources)
         raise ValueError(f"no resource {sample.resource!r} here; there are: {offered}")

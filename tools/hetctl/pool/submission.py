@@ -41,9 +41,11 @@ from hetctl.units import (
     Whole,
     readable_duration,
 )
+from libtask.complaints import convert
 from libtask.documents import MAX_RETRIES, check_numbers, decoded
 from libtask.errors import InputError
 from libtask.messages import COMMAND
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -59,7 +61,6 @@ FILE = "@"
 AT_NODE = "node:"
 MOST = 10_000
 """Most tasks of a batch."""
-LARGEST = 16 << 20
 """Bytes of a batch file."""
 PLAN_HEADINGS = ("task", "app", "on", "order", "input", "starts", "ends")
 
@@ -576,22 +577,18 @@ def read_batch(path: Path) -> list[Wanted]:
 
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(LARGEST + 1)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    if len(text) > LARGEST:
-        raise InputError(f"{path}: expected {LARGEST} bytes at most")
-    try:
+        text = read_whole(path, LARGEST_TEXT)
         document = decoded(tomllib.loads, text.decode())
         check_numbers(document)
         _check_keys(document.get("task"))
-        tables = msgspec.convert(document, BatchDocument).task
+        tables = convert(document, BatchDocument).task
         found = [
             each
             for number, table_ in enumerate(tables)
             for each in _tasks_of(table_, f"task[{number}]")
         ]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
     except (ValueError, InputError) as error:
         raise InputError(f"{path}: {one_line(error)}") from error
     if not found:

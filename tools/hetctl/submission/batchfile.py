@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+import os
 import sys
 import tomllib
 from dataclasses import replace
@@ -50,7 +51,9 @@ from hetctl.submission.programs import (
 from hetctl.submission.variants import MOST, combinations, filled, member
 from hetctl.units import beginning, parse_duration, parse_size
 from libtask.apps import Options, check_job, describe, drafted, resolve
+from libtask.client.client import Selection
 from libtask.commands.command import Command, label_of
+from libtask.complaints import complaint_of
 from libtask.documents import (
     ALL_CORES,
     LARGEST_WHOLE,
@@ -60,17 +63,19 @@ from libtask.documents import (
     check_numbers,
     decoded,
 )
-from libtask.errors import InputError
+from libtask.errors import InputError, NotAllowedError
 from libtask.inputs import TaskReference
-from libtask.messages import ResultInput, TaskSpec, renumbered
+from libtask.messages import ENDED, ResultInput, TaskSpec, renumbered
 from libtask.messages.base import ExpectedSeconds
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hetctl.submission.programs import Environments
     from libtask.client.client import Client
+    from libtask.messages import TaskInfo
 
 
 class Inflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,6 +156,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 KEYS = Entry.__struct_fields__
+CONDITIONS = ("after", "after_any", "after_notok")
+"""Keys that name earlier tasks, as a task has them."""
 FOR_APPS = ("params", "strip")
 FOR_PROGRAMS = ("env", "input", "output", "error")
 """Keys that only an application, or only a program, may have."""
@@ -184,6 +191,8 @@ class BatchFile:
         self._named: dict[str, list[int]] = {}
         self._first: dict[str, TaskSpec] = {}
         """The first task of each table, by its place."""
+        self._submitted: dict[int, dict[str, str]] = {}
+        """Ids of submitted tasks -> the places that name them, with the keys of these."""
 
     def read(self) -> list[TaskSpec]:
         """Return the tasks in order.
@@ -199,14 +208,14 @@ class BatchFile:
         return self._specs
 
     def ask(self, client: Client) -> None:
-        """Have the daemon check the tasks: it knows the node's cores, memory and limits.
+        """Have the daemon check the tasks: it knows the node's limits, and other tasks.
 
         Raises:
             InputError: it would refuse some of them; the text has a line for each table.
 
         """
         refused: dict[bytes, InputError | None] = {}
-        kind = InputError
+        kind = self._check_submitted(client)
         for where, first in self._first.items():
             spec = _alone(first)
             key = msgspec.msgpack.encode(spec)
@@ -217,6 +226,22 @@ class BatchFile:
                 self._mistake(where, str(error))
         if self._mistakes:
             raise kind("\n".join(self._mistakes))
+
+    def _check_submitted(self, client: Client) -> type[InputError]:
+        """Check that the tasks that are named by id are there, and may be waited for.
+
+        Returns:
+            the class of the last mistake.
+
+        """
+        kind = InputError
+        found = _look_up(client, tuple(self._submitted))
+        for task, places in self._submitted.items():
+            for where, key in places.items():
+                if error := _reference_error(found[task], key):
+                    kind = type(error)
+                    self._mistake(where, str(error))
+        return kind
 
     def _tables(self) -> list[Any]:
         try:
@@ -246,9 +271,9 @@ class BatchFile:
             self._mistake("job", str(error))
 
     def _text(self) -> str:
-        if self._path == STANDARD_INPUT:
-            return sys.stdin.read()
-        return self._path.read_bytes().decode()
+        is_input = self._path == STANDARD_INPUT
+        source = sys.stdin.buffer if is_input else self._path
+        return read_whole(source, LARGEST_TEXT).decode()
 
     def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"
@@ -258,18 +283,20 @@ class BatchFile:
         self._check_keys(where, table)
         # wrong values are left out so that the rest is checked in the same run
         entry = _sound(table)
-        after = self._references(f"{where}.after", entry.after)
-        conditions = {
-            "after_any": self._references(f"{where}.after_any", entry.after_any),
-            "after_notok": self._references(f"{where}.after_notok", entry.after_notok),
-        }
+        after, after_any, after_notok = (
+            self._references(f"{where}.{key}", getattr(entry, key), key)
+            for key in CONDITIONS
+        )
         specs = self._described(where, entry)
         first = len(self._specs)
         self._name(where, entry, first, len(specs))
         self._check_places(where, entry, specs)
         if specs:
             self._first[where] = specs[0]
-        specs = [replaced(spec, after=after, **conditions) for spec in specs]
+        specs = [
+            replaced(spec, after=after, after_any=after_any, after_notok=after_notok)
+            for spec in specs
+        ]
         self._specs += [
             _relative(spec, first + number) for number, spec in enumerate(specs)
         ]
@@ -307,21 +334,28 @@ class BatchFile:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            text = one_line(error).replace("`", "").replace("Expected", "expected")
-            self._mistake(where, text.split(" - at")[0] + f": {value!r}")
+            complaint = complaint_of(error, value, kind, root=where)
+            self._mistakes.append(f"{self._path}: {complaint}")
 
-    def _references(self, where: str, names: Sequence[str | int]) -> list[int]:
+    def _references(
+        self, where: str, names: Sequence[str | int], key: str
+    ) -> list[int]:
         """Return the positions of tasks in the file, and negated ids of submitted tasks."""
         found: list[int] = []
         for index, name in enumerate(names):
-            if isinstance(name, int) and name > 0:
-                found.append(-name)
-            elif isinstance(name, str) and name in self._named:
-                found += self._named[name]
-            else:
-                hint = suggestion(str(name), self._named)
-                self._mistake(f"{where}[{index}]", f"no earlier task {name!r}{hint}")
+            found += self._reference(f"{where}[{index}]", name, key)
         return found
+
+    def _reference(self, where: str, name: str | int, key: str) -> list[int]:
+        """Return the positions of the tasks of a name, or a negated id."""
+        if isinstance(name, int) and name > 0:
+            self._submitted.setdefault(name, {})[where] = key
+            return [-name]
+        if isinstance(name, str) and name in self._named:
+            return self._named[name]
+        hint = suggestion(str(name), self._named)
+        self._mistake(where, f"no earlier task {name!r}{hint}")
+        return []
 
     def _described(self, where: str, entry: Entry) -> list[TaskSpec]:
         """Return the tasks of a table; empty if it has a mistake."""
@@ -419,7 +453,7 @@ class BatchFile:
         results: dict[str, Any] = {}
         for index, each in enumerate(entry.inputs):
             place = f"{where}.inputs[{index}]"
-            tasks = self._references(f"{place}.from", [each.source])
+            tasks = self._reference(f"{place}.from", each.source, "inputs")
             if each.bytes < 0:
                 self._mistake(
                     f"{place}.bytes", f"expected at least 0, got {each.bytes}"
@@ -595,6 +629,39 @@ def _refusal(client: Client, spec: TaskSpec) -> InputError | None:
         client.estimate_spec(spec)
     except InputError as error:
         return error
+    return None
+
+
+def _look_up(
+    client: Client, ids: tuple[int, ...]
+) -> Mapping[int, TaskInfo | InputError]:
+    """Return what there is of submitted tasks, or why the user may not name them."""
+    with contextlib.suppress(InputError):
+        return {info.id: info for info in client.iterate(Selection(ids=ids))}
+    found: dict[int, TaskInfo | InputError] = {}
+    for task in ids:
+        try:
+            found[task] = client.show(task)
+        except InputError as error:
+            found[task] = error
+    return found
+
+
+def _reference_error(found: TaskInfo | InputError, key: str) -> InputError | None:
+    """Return why hetd would refuse that a task comes after another one; None: it would not.
+
+    Args:
+        found: the other task, or why there is none.
+        key: `inputs`, or one of `CONDITIONS`.
+
+    """
+    if isinstance(found, InputError):
+        return found
+    if key == "inputs" and found.owner != f"uid:{os.getuid()}":
+        return NotAllowedError(f"task {found.id} belongs to another user")
+    if key == "after" and found.state in ENDED - {"completed"}:
+        reason = f": {found.reason}" if found.reason else ""
+        return InputError(f"task {found.id} ended as {found.state}{reason}")
     return None
 
 

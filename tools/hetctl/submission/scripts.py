@@ -20,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from libtask.errors import InputError
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import one_line
 
 if TYPE_CHECKING:
@@ -45,8 +46,18 @@ def is_script(app: str) -> bool:
 
 
 def content_of(app: str) -> bytes:
-    """Read a script; `-` is standard input."""
-    return sys.stdin.buffer.read() if app == "-" else Path(app).read_bytes()
+    """Read a script; `-` is standard input.
+
+    Raises:
+        InputError: it cannot be read, or is too large.
+
+    """
+    try:
+        return read_whole(sys.stdin.buffer if app == "-" else Path(app), LARGEST_TEXT)
+    except OSError as error:
+        raise InputError(f"{app}: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"{app}: {error}") from error
 
 
 def options_in(

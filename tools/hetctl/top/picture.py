@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.cells import cell_len, set_cell_size
 
+from hetctl.output import short_type
 from hetctl.units import readable_duration
 from hetctl.views.rates import Rates
 from libtask.messages import ENDED
@@ -155,7 +156,7 @@ def task_row(info: TaskInfo, now: float) -> tuple[str, ...]:
     """Return the row of a task under `TASK_HEADINGS`."""
     cells = (
         str(info.id),
-        info.type,
+        short_type(info.type),
         info.state,
         _place(info),
         f"{100 * info.progress:3.0f} %",

@@ -90,7 +90,7 @@ class WaitingJob:
         job: without its call.
         order: among all jobs.
         since: when it was entered, seconds.
-        size: bytes of its description.
+        size: bytes that the broker and the engine keep of it.
 
     """
 
@@ -261,7 +261,7 @@ class Ledger:
             self.place_again(placed.entry, now, 0)
 
     def wait(self, job: PoolJob, size: int, now: float) -> None:
-        """Enter a new job that no node can run now; `size`: bytes of its description."""
+        """Enter a new job that no node can run now; `size`: bytes that are kept of it."""
         self.waiting[job.id] = WaitingJob(job, self.order, now, size)
         self.ends.pop(job.id, None)
         self.forgotten.pop(job.id, None)

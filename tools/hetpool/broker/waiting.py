@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from hetpool.seam import SchedulerEngine
 
 MOST_WAITING, MOST_BYTES = 100_000, 256 << 20
-"""Jobs that wait for a node, and bytes of their descriptions."""
+"""Jobs that wait for a node, and bytes of their parameters, calls and environments: this
+process has both the broker and the engine, which keeps them."""
 MOST_REASONS = 1_000
 """Kinds of jobs for which a list says why they wait."""
 PAUSE_S = 5.0
@@ -72,14 +73,14 @@ class WaitingJobs:
             NotAllowedError: too many wait already.
 
         """
-        sizes = [len(encode(job)) for job in jobs]
+        sizes = [len(encode(job)) + job.left_out for job in jobs]
         others = self._ledger.waiting
         held = sum(each.size for each in others.values()) if jobs else 0
         if len(others) + len(jobs) > MOST_WAITING or held + sum(sizes) > MOST_BYTES:
             raise NotAllowedError(
                 f"no node can run {len(jobs)} of the jobs now, and {len(others)} others "
                 f"wait, of {MOST_WAITING} at most, with {MOST_BYTES >> 20} MiB of "
-                "parameters: resume a node, or cancel some"
+                "parameters and calls: resume a node, or cancel some"
             )
         for job, size in zip(jobs, sizes, strict=True):
             self._ledger.wait(job, size, self._clock())

@@ -494,16 +494,16 @@ def _parts(ids: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _without_calls(jobs: Iterable[PoolJob]) -> tuple[PoolJob, ...]:
-    """Leave out what only the node of a job needs; its length stays for estimates."""
+    """Leave out what only the nodes of jobs need; how large that is stays."""
     return tuple(_without_call(job) for job in jobs)
 
 
 def _without_call(job: PoolJob) -> PoolJob:
-    short = replace(job, call=job.call[:1])
-    if "env" not in job.options:
-        return short
     rest = {name: value for name, value in job.options.items() if name != "env"}
-    return replace(short, options=rest)
+    short = replace(job, call=job.call[:1], options=rest)
+    if short == job:
+        return job
+    return replace(short, left_out=len(encode(job)) - len(encode(short)))
 
 
 async def _outcomes(errand: StartedErrand, count: int) -> tuple[JobOutcome, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NewType, Self
 
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.whole_files import demand_unchanged, status_of_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +62,13 @@ def content_id(text: str) -> ContentId:
 
 
 def digest_of(descriptor: int) -> ContentId:
-    """Compute the content id of an open file, from its beginning, a chunk at a time."""
+    """Compute the content id of an open file, from its beginning, a chunk at a time.
+
+    What it has now counts: a file that another program appends to has no end.
+    """
     digest = hashlib.blake2b(digest_size=32)
-    offset = 0
-    while block := os.pread(descriptor, CHUNK, offset):
+    offset, size = 0, os.fstat(descriptor).st_size
+    while block := os.pread(descriptor, min(CHUNK, size - offset), offset):
         digest.update(block)
         offset += len(block)
     return ContentId(digest.hexdigest())
@@ -157,15 +161,16 @@ class ContentStore:
         """
         origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            status = os.fstat(origin)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(f"{source}: not a regular file")
+            status = status_of_regular(origin)
             content = digest_of(origin)
+            demand_unchanged(origin, status)
             if content not in self:
                 self._copy_in(content, origin, status.st_size)
             self._touch(content)
         except DamagedError as error:
             raise InputError(f"{source}: changed while it was read") from error
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
         finally:
             os.close(origin)
         return content
@@ -283,7 +288,7 @@ class ContentStore:
 
     def _copy_in(self, content: ContentId, origin: int, size: int) -> None:
         with self.begin(content, size) as partial:
-            _copy(origin, partial.descriptor, size)
+            copy_bytes(origin, partial.descriptor, size)
             partial.finish(digest_of(partial.descriptor))
 
     def _unlink(self, name: str) -> None:
@@ -370,14 +375,15 @@ def _check_owner(status: os.stat_result, folder: Path) -> None:
         raise InputError(f"{folder}: others may write into it; chmod 700 it")
 
 
-def _copy(origin: int, target: int, size: int) -> None:
-    """Copy `size` bytes; a shorter file makes the digest differ."""
+def copy_bytes(origin: int, target: int, size: int) -> None:
+    """Copy the first bytes of a file; of a shorter one, what it has."""
     offset = 0
     while offset < size:
         try:
             copied = os.copy_file_range(origin, target, size - offset, offset, offset)
         except OSError:  # other file systems, or one that cannot
-            copied = os.pwrite(target, os.pread(origin, CHUNK, offset), offset)
+            block = os.pread(origin, min(CHUNK, size - offset), offset)
+            copied = os.pwrite(target, block, offset)
         if not copied:
             return
         offset += copied

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetpool.files.content import ContentStore, content_id, digest_of
+from hetpool.files.content import ContentStore, content_id, copy_bytes, digest_of
 from hetpool.files.intake import READ, EnginePeers, FileIntake, FileOffer
 from hetpool.inquiry import TransferRecord
 from hetpool.jobs import BY_ENGINE
 from hetpool.messages import SnapshotFile
 from libtask.errors import InputError, NotFoundError
+from libtask.whole_files import demand_unchanged, status_of_regular
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -54,23 +55,20 @@ class Incoming:
         """Copy a file into the folder; return its content id and its size.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: it cannot be read, or was changed meanwhile.
 
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{os.getpid()}-{os.urandom(8).hex()}"
         try:
-            shutil.copyfile(path, draft)
-            descriptor = os.open(draft, os.O_RDONLY)
-            try:
-                content = digest_of(descriptor)
-                size = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
+            content, size = _copied(path, draft)
             draft.rename(self._folder / content)
         except OSError as error:
             draft.unlink(missing_ok=True)
             raise InputError(f"{path}: {error.strerror or error}") from error
+        except InputError as error:
+            draft.unlink(missing_ok=True)
+            raise InputError(f"{path}: {error}") from error
         return content, size
 
     def take(self, content: ContentId) -> Path:
@@ -227,6 +225,16 @@ class NodeFiles:
         for file in job.inputs:
             with contextlib.suppress(NotFoundError):
                 self.store.release(content_id(file.content))
+
+
+def _copied(path: Path, draft: Path) -> tuple[ContentId, int]:
+    """Copy a regular file; return the content id and the size of the copy."""
+    status_of_regular(path)  # to open a pipe might take for ever
+    with path.open("rb") as source, draft.open("xb+") as target:
+        status = status_of_regular(source.fileno())
+        copy_bytes(source.fileno(), target.fileno(), status.st_size)
+        demand_unchanged(source.fileno(), status)
+        return digest_of(target.fileno()), status.st_size
 
 
 def _now() -> float:

@@ -27,9 +27,11 @@ import msgspec
 from hetpool.errors import PoolUnreachableError
 from hetpool.setup.endpoint import HIGHEST_PORT, Address, TlsFiles, parse_address
 from hetpool.setup.settings import BrokerSettings, EngineSettings
+from libtask.complaints import convert
 from libtask.documents import check_numbers, decoded
 from libtask.errors import InputError
 from libtask.user_folders import user_folder
+from libtask.whole_files import LARGEST_TEXT, read_whole
 from libtask.wording import suggestion
 
 if TYPE_CHECKING:
@@ -207,35 +209,16 @@ def read_file(path: Path) -> PoolFile:
 
     """
     try:
-        with path.open("rb") as file:
-            document: dict[str, Any] = decoded(tomllib.load, file)
+        text = read_whole(path, LARGEST_TEXT).decode()
+        document: dict[str, Any] = decoded(tomllib.loads, text)
         check_numbers(document)
-        found = msgspec.convert(document, PoolFile)
+        found = convert(document, PoolFile)
         _check(found)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (ValueError, InputError) as error:
-        raise InputError(f"{path}: {_legible(str(error))}") from error
+        raise InputError(f"{path}: {error}") from error
     return found
-
-
-def _legible(complaint: str) -> str:
-    """Name the unknown key and the one that may be meant; use TOML's word for objects."""
-    found = re.match(r"Object contains unknown field `([^`]*)`(.*)", complaint)
-    if found is not None:
-        tables = (PoolFile, TlsTable, NodeTable)
-        known = [name for table in tables for name in table.__struct_fields__]
-        return (
-            f"unknown key {found[1]!r}{_where(found[2])}{suggestion(found[1], known)}"
-        )
-    missing = re.match(r"Object missing required field `([^`]*)`(.*)", complaint)
-    if missing is not None:
-        return f"key {missing[1]!r} is missing{_where(missing[2])}"
-    return complaint.replace("`object`", "a table").replace("`array`", "an array")
-
-
-def _where(place: str) -> str:
-    return place.replace("`$.", "`").replace("[...]", "[]")
 
 
 def _check(found: PoolFile) -> None:

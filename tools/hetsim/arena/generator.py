@@ -17,6 +17,7 @@ from hetsim.documents import convert
 from hetsim.scenario import FORMAT as SCENARIO_FORMAT
 from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
 from libtask.errors import InputError
+from libtask.whole_files import LARGEST_TEXT, read_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,9 @@ def read_generator(path: Path | None = None) -> Generator:
     if path is None:
         return convert(known, Generator)
     try:
-        return _checked({**known, **tomllib.loads(path.read_text(encoding="utf-8"))})
+        return _checked(
+            {**known, **tomllib.loads(read_whole(path, LARGEST_TEXT).decode())}
+        )
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, InputError) as error:

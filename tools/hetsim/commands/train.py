@@ -24,6 +24,7 @@ from hetsim.learning.saved import (
 )
 from hetsim.learning.training import Method, Training, TrainingRecipe, finished
 from libtask.errors import InputError
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,9 +157,11 @@ def command(  # noqa: PLR0913  one argument an option
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_whole(path, LARGEST_DATA)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def _limit(

@@ -18,6 +18,7 @@ import numpy as np
 from hetsched.planning.learned.weights import SHAPES
 from hetsim.learning.training import TestResult, TrainingState
 from libtask.errors import HetError, InputError
+from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,11 +105,10 @@ def read_state(path: Path, recipe: TrainingRecipe, family: str) -> TrainingState
 
     """
     try:
-        data = path.read_bytes()
+        data = read_whole(path, LARGEST_DATA)
+        return _decoded(data, recipe, family)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
-    try:
-        return _decoded(data, recipe, family)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -1,30 +1,41 @@
-"""Maintenance of a store from outside: check, backup, restore.
+"""`python -m hetd.maintenance check|backup|restore`: work on a store that is not open here.
 
-Called by `python -m hetd.store`, as `hetctl daemon check|backup|restore` do. Checking
-and saving go on beside a running daemon; bringing back keeps one out.
+Prints one JSON object; problems make the exit status 1. `hetctl daemon` calls it, as
+clients do not import the daemon. Checking and saving go on beside a running daemon;
+bringing back keeps one out.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sqlite3
-from dataclasses import dataclass, field
+import sys
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from hetd.devices.circuits import decode_circuit
 from hetd.store.errors import StoreError
-from hetd.store.integrity import ALL_FROM, SHOWN, damages
+from hetd.store.integrity import ALL_FROM, PAGES, SHOWN, damages
 from hetd.store.lock import is_locked, lock
 from hetd.store.opening import MAGIC, connect_to_read, put_in_place, refuse_foreign
 from hetd.store.rows import Reader
-from hetd.store.schema import version_of
+from hetd.store.schema import SCHEMA, version_of
 from hetd.store.writeahead import lost_commits
-from libtask.errors import HetError, InputError, NotFoundError
+from hetd.tasks import leases, operator_settings, page
+from libtask.errors import HetError, InputError, NotAllowedError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    StoredValues: TypeAlias = Iterator[tuple[str, bytes, Callable[[bytes], object]]]
+    """Names of values, the values as they are stored, and their decoders."""
 
 NAME = "hetd.db"
 """The database in a state directory."""
@@ -59,11 +70,61 @@ class Findings:
     """Files of the store before a restore, under their new names."""
 
 
+SOUND_PAGES = f"SELECT id, entry FROM tasks WHERE id NOT IN (SELECT id FROM {PAGES})"  # noqa: S608  words of our own
+STATUS: tuple[tuple[type[HetError], int], ...] = (
+    (NotFoundError, 4),
+    (NotAllowedError, 5),
+    (InputError, 2),
+)
+"""Exit status by error; the first that fits, else 1."""
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        found = _done(_parse())
+    except HetError as error:
+        print(error, file=sys.stderr)  # noqa: T201  the one line
+        fitting = (status for kind, status in STATUS if isinstance(error, kind))
+        sys.exit(next(fitting, 1))
+    print(msgspec.json.encode(asdict(found)).decode())  # noqa: T201  the answer
+    sys.exit(1 if found.problems else 0)
+
+
+def _done(arguments: argparse.Namespace) -> Findings:
+    path = arguments.state / NAME
+    if arguments.action == "check":
+        return check(path, values=True)
+    if arguments.action == "backup":
+        return backup(path, arguments.file, replace=arguments.force)
+    return restore(path, arguments.file)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m hetd.maintenance", description=__doc__
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name in ("check", "backup", "restore"):
+        action = actions.add_parser(name)
+        action.add_argument("state", type=Path, help="state directory")
+        if name != "check":
+            action.add_argument("file", type=Path, help="the backup")
+        if name == "backup":
+            action.add_argument("--force", action="store_true", help="replace it")
+    return parser.parse_args()
+
+
 # ---------------------------------------------------------------- check
 
 
-def check(path: Path) -> Findings:
+def check(path: Path, *, values: bool = False) -> Findings:
     """Look at all of a database; changes nothing.
+
+    Args:
+        path: the database.
+        values: also decode what is stored. A backup and its restore keep an invalid value
+            as it is: the daemon runs with it, or a later one may read it.
 
     Raises:
         NotFoundError: there is none; InputError: it may not be read.
@@ -75,7 +136,7 @@ def check(path: Path) -> Findings:
         found.log_bytes = _size(path.with_name(path.name + "-wal"))
         found.problems += _at_a_glance(path, running=found.running)
         if not found.problems:
-            _look_inside(path, found)
+            _look_inside(path, found, values=values)
     except FileNotFoundError as error:
         raise NotFoundError(f"no store at {path}") from error
     except OSError as error:
@@ -97,7 +158,7 @@ def _at_a_glance(path: Path, *, running: bool) -> Iterator[str]:
         yield lost
 
 
-def _look_inside(path: Path, found: Findings) -> None:
+def _look_inside(path: Path, found: Findings, *, values: bool) -> None:
     with contextlib.closing(connect_to_read(path)) as database:
         refuse_foreign(database, path)
         found.schema = version_of(database)
@@ -105,12 +166,58 @@ def _look_inside(path: Path, found: Findings) -> None:
         found.problems += [text for (text,) in rows if text != "ok"]
         reader = Reader(database, path)
         found.problems += damages(database, found.schema)
+        if values and found.schema == SCHEMA:
+            found.problems += _invalid_values(database)
         found.unended = reader.count("tasks WHERE ended = 0")
         found.ended = reader.count("tasks WHERE ended > 0")
         found.keys, found.samples = reader.count("keys"), reader.count("samples")
         if found.schema >= ALL_FROM:
             found.settings = reader.count("settings")
         found.last_id = reader.last_id()
+
+
+def _invalid_values(database: sqlite3.Connection) -> Iterator[str]:
+    """Describe what no daemon of this version can read, although its checksum is right."""
+    pages = database.execute(SOUND_PAGES)
+    found: StoredValues = (
+        (f"page of task {task}", entry, page.decode) for task, entry in pages
+    )
+    yield from _undecodable(found, "; hetd shows that task as failed")
+    settings = database.execute("SELECT what, subject, value FROM settings")
+    found = (
+        (f"setting {what} {subject}".rstrip(), value, READ_AT_START[what])
+        for what, subject, value in settings
+        if what in READ_AT_START
+    )
+    yield from _undecodable(found, "; hetd does not start with it")
+    circuits = database.execute("SELECT app, resource, value FROM circuits")
+    found = (
+        (f"failure of {app} on {resource}", value, decode_circuit)
+        for app, resource, value in circuits
+    )
+    yield from _undecodable(found, "; hetd does not start with it")
+
+
+READ_AT_START: dict[str, Callable[[bytes], object]] = {
+    **dict.fromkeys(("drained", "policy"), operator_settings.decode),
+    "policy-fault": operator_settings.decode_fault,
+    leases.STORED: leases.decode,
+}
+"""The decoders of settings. A start leaves out invalid settings of other kinds."""
+
+
+def _undecodable(rows: StoredValues, outcome: str) -> Iterator[str]:
+    """Describe the first rows that cannot be decoded, and count the others."""
+    found = 0
+    for what, value, decode in rows:
+        try:
+            decode(value)
+        except msgspec.MsgspecError as error:
+            found += 1
+            if found <= SHOWN:
+                yield f"{what} is invalid: {error}{outcome}"
+    if found > SHOWN:
+        yield f"and {found - SHOWN} more like these"
 
 
 def _size(path: Path) -> int:
@@ -234,3 +341,7 @@ def _set_aside(path: Path) -> Iterator[Path]:
         there = path.with_name(path.name + suffix)
         if there.exists():
             yield there.rename(path.with_name(f"{path.name}.before-{stamp}{suffix}"))
+
+
+if __name__ == "__main__":
+    main()
