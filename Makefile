@@ -320,6 +320,6 @@ package:
 	  -e 's|@minor@|$(DEB_MINOR)|; s|@next@|$(DEB_NEXT)|' \
 	  -e "s|@size@|$$(du -sk --exclude=DEBIAN $(DEB_ROOT) | cut -f1)|" \
 	  debian/control.in > $(DEB_ROOT)/DEBIAN/control
-	cd $(DEB_ROOT) && find etc usr -type f -exec md5sum {} + > DEBIAN/md5sums
+	cd $(DEB_ROOT) && find usr -type f -exec md5sum {} + > DEBIAN/md5sums
 	dpkg-deb --root-owner-group -Z$(DEB_COMPRESSION) --build $(DEB_ROOT) $(DEB_FILE)
 	rm -r $(DEB_ROOT)

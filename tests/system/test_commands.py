@@ -443,6 +443,22 @@ def test_a_script_comes_from_standard_input(hetctl: Terminal) -> None:
     assert hetctl("logs", str(task)) == "here\n"
 
 
+def test_lines_for_slurm_that_are_not_read_are_told(
+    hetctl: Terminal, folder: Path
+) -> None:
+    warning = "hetctl: s.sh: #SBATCH lines are not read; write #HET\n"
+    for lines, told in (
+        ("#SBATCH -c 4\n", warning),
+        ("#SBATCH -c 4\n#HET --cores 1\n", ""),
+        ("echo\n#SBATCH -c 4\n", ""),
+    ):
+        (folder / "s.sh").write_text(f"#!/bin/sh\n{lines}")
+
+        done = hetctl.completed("submit", "s.sh")
+
+        assert (done.returncode, done.stderr) == (0, told)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -498,7 +514,8 @@ def test_too_large_an_environment_is_refused(hetctl: Terminal) -> None:
         (("run",), "no program given: hetctl run -- COMMAND..."),
         (("submit", "sleep"), "to run the program: hetctl submit -- sleep ..."),
         (("submit", "heat", "--", "true"), "either the application heat, or a program"),
-        (("submit", "--frist", "--", "true"), "no option '--frist'"),
+        (("submit", "--frist", "x"), "no option '--frist'; write a program after --"),
+        (("submit", "--frist", "--", "true"), "'--frist'; see hetctl submit --help"),
         (("submit", "--stop-signal", "NOW", "--", "true"), "expected a signal such as"),
     ],
 )

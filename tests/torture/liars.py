@@ -15,6 +15,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+from unittest.mock import patch
 
 from hetd.assembly import assemble, make_loop
 from hetd.clock import Clock
@@ -121,7 +122,9 @@ class SharedNode:
         self.time = Turned()
         self.mail = Mail()
         self.processes = Processes()
-        self.store = Store(folder / "hetd.db")
+        # epochs that a seed repeats: a new store draws where they begin
+        with patch("hetd.store.store.secrets.randbelow", return_value=0):
+            self.store = Store(folder / "hetd.db")
         self.parts = assemble(
             ActiveConfig(CONFIG),
             DEVICES,

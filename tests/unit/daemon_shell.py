@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import patch
 
 import msgspec
 
@@ -89,7 +90,9 @@ class Shell:
         """Pids of the workers that the daemon killed itself."""
         self.starts: dict[int, int] = {}
         """When processes started, by pid; 0: it is gone. The others at 1."""
-        self.store = Store(folder / "hetd.db")
+        # tests name workers by the number of the start, which a new store draws
+        with patch("hetd.store.store.secrets.randbelow", return_value=0):
+            self.store = Store(folder / "hetd.db")
         self.pool = WorkerPool(
             self.sent.send,
             str(self.store.incarnation),

@@ -32,7 +32,12 @@ from hetctl.submission.programs import (
     unknown_place,
     variant_of,
 )
-from hetctl.submission.scripts import content_of, is_script, options_in
+from hetctl.submission.scripts import (
+    content_of,
+    has_foreign_options,
+    is_script,
+    options_in,
+)
 from hetctl.submission.variants import MOST, filled, indexes, limited, member
 from hetctl.units import (
     Beginning,
@@ -143,6 +148,14 @@ def parted(args: list[str]) -> tuple[list[str], tuple[str, ...]]:
         return args, ()
     place = args.index("--")
     return args[:place], tuple(args[place + 1 :])
+
+
+def no_option(
+    word: str, words: tuple[str, ...], command: str = "submit"
+) -> click.UsageError:
+    """Return the error of an unknown option; `words` are those of a program, if any."""
+    advice = f"see hetctl {command} --help" if words else "write a program after --"
+    return click.UsageError(f"no option {word!r}; {advice}")
 
 
 def _job_name(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -335,7 +348,7 @@ def submit_command(
     if app is None:
         return _submit_program(_typed(ctx, rest), given)
     if app.startswith("-") and app != "-":
-        raise click.UsageError(f"no option {app!r}; write a program after --")
+        raise no_option(app, ctx.meta[WORDS])
     if is_script(app):
         return _submit_script(ctx, app, rest)
     if ctx.meta[WORDS]:
@@ -394,7 +407,7 @@ def _typed(ctx: click.Context, rest: tuple[str, ...]) -> Program:
     """Read a program from the command line."""
     words = ctx.meta[WORDS]
     if rest:
-        raise click.UsageError(f"no option {rest[0]!r}; write a program after --")
+        raise no_option(rest[0], words)
     if not words and not any(ctx.params[f"on_{kind}"] for kind in KINDS):
         raise click.UsageError(
             "nothing to submit: give APP, a script, or -- COMMAND..."
@@ -406,6 +419,8 @@ def _submit_script(ctx: click.Context, app: str, rest: tuple[str, ...]) -> int:
     content, words = content_of(app), ctx.meta[WORDS]
     name = "standard input" if app == "-" else app
     given = options_in(name, content, ctx.command, ctx)
+    if has_foreign_options(content):
+        say(f"hetctl: {name}: #SBATCH lines are not read; write #HET", err=True)
     script = read_script(app, content, (*rest, *words))
     return _submit_program(dataclasses.replace(script, given=given), given)
 

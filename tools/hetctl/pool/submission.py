@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from hetctl.commands.submit import WORDS, Array, natural, parted, usage
+from hetctl.commands.submit import (
+    WORDS,
+    Array,
+    natural,
+    no_option,
+    parted,
+    usage,
+)
 from hetctl.completing import applications, files, parameters_of
 from hetctl.options import assignments, distinct
 from hetctl.output import emit, say, table
@@ -293,7 +300,7 @@ def submit_command(
     if app is None:
         return _submit_program(_typed(words, rest, given), config, given)
     if app.startswith("-"):
-        raise click.UsageError(f"no option {app!r}; write a program after --")
+        raise no_option(app, words, "pool submit")
     if words:
         raise click.UsageError(f"either the application {app}, or a program after --")
     _refuse_script(app)
@@ -334,7 +341,7 @@ def _typed(
 ) -> Program:
     """Read a program from the command line."""
     if rest:
-        raise click.UsageError(f"no option {rest[0]!r}; write a program after --")
+        raise no_option(rest[0], words, "pool submit")
     if not words and not any(given[f"on_{kind}"] for kind in KINDS):
         raise click.UsageError("nothing to submit: give APP, or -- COMMAND...")
     if given["settings"]:

@@ -11,6 +11,7 @@ line take precedence over the file, and later lines over earlier ones.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MARK = "#HET"
+FOREIGN = b"#SBATCH"
 NOT_IN_FILES = frozenset({"app", "rest", "as_json", "socket", "start"})
 """Options that only the command line may have."""
 
@@ -74,6 +76,17 @@ def options_in(
         found |= _parsed(f"{name}: line {number}", words, command, given)
     typed = {key: given.params[key] for key in given.params if _is_typed(given, key)}
     return {**given.params, **found, **typed}
+
+
+def has_foreign_options(content: bytes) -> bool:
+    """Whether options for Slurm are in a script, and none for hetctl."""
+    header = itertools.takewhile(_is_header, content.splitlines())
+    marks = {line.strip().partition(b" ")[0] for line in header}
+    return FOREIGN in marks and MARK.encode() not in marks
+
+
+def _is_header(line: bytes) -> bool:
+    return not line.strip() or line.strip().startswith(b"#")
 
 
 def _lines(name: str, content: bytes) -> Iterator[tuple[int, list[str]]]:
