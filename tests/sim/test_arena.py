@@ -88,6 +88,11 @@ def test_parameters_come_from_a_file_that_holds_what_differs(tmp_path: Path) -> 
         ("resources = [2, 9]", "resources: at most 4"),
         ('format = "other-1"', 'format: expected "hetsim/generator-1", got "other-1"'),
         ("tasks = [", "Invalid value"),
+        ("seconds = [1.0, inf]", "seconds[1]: expected a number <= 1000000.0, got"),
+        ("ratio = [1.0, 1e308]", "ratio[1]: expected a number"),
+        ("span = [nan, 1.0]", "span[0]: expected a number >= 0.001, got NaN"),
+        ("slots = [1, 4611686018427387904]", "slots[1]: expected a"),
+        ("seconds = [1e-300, 1.0]", "seconds[0]: "),
     ],
 )
 def test_a_bad_file_is_complained_of(tmp_path: Path, text: str, complaint: str) -> None:

@@ -35,6 +35,13 @@ def test_what_cannot_run_is_left_out() -> None:
     assert preemptive_makespan([Batch((math.inf,))], [1]) == 0.0
 
 
+def test_times_beyond_the_solver_leave_a_bound() -> None:
+    """HiGHS takes no coefficient of 1e15; what it gets instead only lowers the bound."""
+    found = preemptive_makespan([Batch((1e15,)), Batch((1.0, 1e15))], [1, 1])
+
+    assert 1e13 < found <= 1e15
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("policy", ["affinity", "migration", "finish-time"])
 def test_no_schedule_is_shorter(policy: str, seed: int) -> None:

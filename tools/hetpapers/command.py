@@ -13,6 +13,7 @@ from hetpapers import PAPERS, figures_of
 from hetpapers.figures import LivePlan, PaperResult
 from hetpapers.tables import print_figure
 from hetsim.pictures import check_pictures
+from hetsim.settings import FiniteRange
 from libtask.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from hetpapers.figures import Catalogue, Figure, LiveRecipe
 
+SCALES = (0.01, 1000.0)
+"""Limits of the divisor: at the upper one the longest task takes a tenth of a second."""
 SCALE = 20.0
 """Divisor of all times in live runs, if none is given."""
 
@@ -46,14 +49,14 @@ SCALE = 20.0
 )
 @click.option(
     "--scale",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(*SCALES),
     help="Live: all times are divided by this  [default: 20]",
 )
 @click.option(
     "--delay",
     "delays",
     multiple=True,
-    type=float,
+    type=FiniteRange(min=0),
     metavar="SECONDS",
     help="Live: only with this time between arrivals  [default: 0 and 0.5]",
 )

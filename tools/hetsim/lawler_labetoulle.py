@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+LARGEST = 1e14
+"""Greatest coefficient in seconds: HiGHS refuses 1e15. A shorter time only lowers the bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -85,8 +88,9 @@ class _Program:
             for machine, seconds in enumerate(batch.seconds):
                 if seconds < math.inf:
                     self.demands.append((demand, self.columns, 1.0))
-                    self._spend(alone, seconds)
-                    self._spend(self._machines[interval][machine], seconds)
+                    spent = min(seconds, LARGEST)
+                    self._spend(alone, spent)
+                    self._spend(self._machines[interval][machine], spent)
                     self.columns += 1
 
     def solve(self) -> float:

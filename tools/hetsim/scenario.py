@@ -29,6 +29,8 @@ FORMAT = "hetsim/scenario-1"
 Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Whole: TypeAlias = Annotated[int, Meta(ge=0)]
+Slots: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
+"""Planners of batches have a column for each slot."""
 Bytes: TypeAlias = Annotated[float, Meta(ge=0)]
 Seconds: TypeAlias = dict[str, Amount | None]
 """Resource name -> seconds of the whole task; null: cannot run there."""
@@ -45,7 +47,7 @@ class ResourceModel(Struct, frozen=True):
 
     name: str
     kind: str | None = None
-    slots: Count = 1
+    slots: Slots = 1
     queue_limit: Annotated[int, Meta(ge=0)] | None = None
     busy_watts: Amount | None = 0.0
     idle_watts: Amount | None = 0.0

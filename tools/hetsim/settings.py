@@ -1,13 +1,32 @@
-"""`--set key=value` on the command line."""
+"""Options of several commands: `--set key=value`, and numbers that are numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+MOST = 1e9
+"""Greatest value of an option: as seconds, three decades."""
+
+
+class FiniteRange(click.FloatRange):
+    """A number within limits; `click.FloatRange` accepts nan, which is below no limit."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:

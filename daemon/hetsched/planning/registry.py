@@ -22,9 +22,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHARES = frozenset(
-    {"least_affinity", "least_chance", "least_gain", "short_share", "hopeless"}
+    {"least_affinity", "least_chance", "least_gain", "short_share", "hopeless", "known"}
 )
 """Parameters, of whatever has them, that are parts of a whole."""
+
+LEAST = {
+    "most_tasks": 1,
+    "look": 1,
+    "futures": 1,
+    "probes": 1,
+    "groups": 1,
+    "tasks": 0,
+    "places": 0,
+    "look_ahead": 0,
+    "deferrals": -1,
+}
+"""Least values of parameters that are whole numbers: with fewer, no task would be decided on."""
+
+MOST = 1e15
+"""Greatest value of the others: products of two, in nanoseconds, are still numbers."""
 
 
 def make_named(
@@ -87,10 +103,15 @@ def _types_of(kind: type) -> dict[str, Any]:
 
 def _demand_sense(place: str, parameter: str, value: object) -> None:
     """Refuse numbers with which nothing can be decided: no factor or time is below 0."""
+    least = LEAST.get(parameter)
+    if isinstance(value, int) and least is not None and value < least:
+        raise InputError(f"{place}: expected a whole number from {least}, got {value}")
     if not isinstance(value, float):
         return
     if not 0 <= value < math.inf:
         raise InputError(f"{place}: expected a number from 0, got {value:g}")
+    if value > MOST:
+        raise InputError(f"{place}: expected a number up to {MOST:g}, got {value:g}")
     if parameter in SHARES and value > 1:
         raise InputError(f"{place}: expected a share from 0 to 1, got {value:g}")
 

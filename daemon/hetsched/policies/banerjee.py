@@ -94,7 +94,7 @@ class Lookahead:
             self.look,
             self.harm_weight,
             self.least_gain,
-            futures=min(max(self.futures, 1), MOST_FUTURES),
+            futures=min(self.futures, MOST_FUTURES),
             tasks=self.tasks,
             places=self.places,
             seed=self.seed,
@@ -185,7 +185,7 @@ class Sparrow:
     ) -> Iterator[Decision]:
         if not system.unplaced or not system.idle():
             return
-        for task, name in launches(system, max(self.probes, 1), self.seed):
+        for task, name in launches(system, self.probes, self.seed):
             yield Place(task.id, name, rule=RULE_SPARROW)
 
 

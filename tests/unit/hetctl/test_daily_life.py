@@ -71,6 +71,13 @@ def test_the_name_of_an_array_is_a_selector_of_it() -> None:
         ("finish-time", {"caution": "nan"}, "caution: expected a number from 0"),
         ("finish-time", {"least_gain": 2}, "least_gain: expected a share from 0 to 1"),
         ("migration", {"minimum_run_s": "inf"}, "expected a number from 0, got inf"),
+        ("cim", {"window_s": "1e308"}, "window_s: expected a number up to 1e+15"),
+        ("cim", {"most_tasks": "0"}, "expected a whole number from 1, got 0"),
+        ("sparrow", {"probes": "-1"}, "probes: expected a whole number from 1"),
+        ("lookahead", {"look": 0}, "look: expected a whole number from 1, got 0"),
+        ("lookahead", {"futures": 0}, "futures: expected a whole number from 1"),
+        ("felare", {"deferrals": "-2"}, "deferrals: expected a whole number from -1"),
+        ("paragon", {"known": 2}, "known: expected a share from 0 to 1, got 2"),
     ],
 )
 def test_parameters_without_sense_are_refused(

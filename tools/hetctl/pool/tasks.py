@@ -26,6 +26,7 @@ from hetctl.views.explanation import PROSPECT_HEADINGS, prospect_rows, reasons
 from hetctl.views.places import marked
 from hetctl.waiting import EXIT_SOME_CANCELLED, EXIT_SOME_FAILED, EXIT_TIMEOUT
 from libtask.errors import HetError, InputError, NotFoundError
+from libtask.output_files import check_replaceable
 from libtask.plaintext import one_line
 
 if TYPE_CHECKING:
@@ -433,6 +434,8 @@ def get_command(
     """
     from hetpool.inquiry import AskFile
 
+    if output is not None:
+        check_replaceable(output)
     with open_pool(config) as pool:
         _, views = gather(pool, [task])
         if len(views) != 1:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from hetsim.documents import convert
 from hetsim.scenario import FORMAT as SCENARIO_FORMAT
 from hetsim.scenario import ResourceModel, Scenario, TaskModel, TypeModel
+from libtask.documents import MOST, check_numbers
 from libtask.errors import InputError
 from libtask.whole_files import LARGEST_TEXT, read_whole
 
@@ -26,8 +27,17 @@ FORMAT = "hetsim/generator-1"
 NAMES = ("cpu", "gpu0", "fpga0", "gpu1")
 
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
-Range: TypeAlias = tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]]
-Count: TypeAlias = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
+Time: TypeAlias = Annotated[float, Meta(ge=1e-3, le=1e6)]
+Times: TypeAlias = tuple[Time, Time]
+"""Seconds. Bounds are floored to microseconds, and what is drawn is multiplied by ratios."""
+MoveTime: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
+MoveTimes: TypeAlias = tuple[MoveTime, MoveTime]
+Ratio: TypeAlias = Annotated[float, Meta(ge=1e-3, le=1e3)]
+Ratios: TypeAlias = tuple[Ratio, Ratio]
+Bytes: TypeAlias = Annotated[float, Meta(gt=0, le=MOST)]
+ByteRange: TypeAlias = tuple[Bytes, Bytes]
+Number: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
+Count: TypeAlias = tuple[Number, Number]
 Arrivals: TypeAlias = Literal["static", "even", "poisson", "bursts"]
 Matrix: TypeAlias = Literal[
     "consistent", "inconsistent", "specialised", "alike", "partial"
@@ -43,21 +53,21 @@ class Generator(Struct, frozen=True):
     several_slots: Share
     shared_cpu: Share
     linked: Share
-    link_bytes_per_s: Range
+    link_bytes_per_s: ByteRange
     types: Count
-    seconds: Range
-    ratio: Range
-    specialised_ratio: Range
-    alike: Range
+    seconds: Times
+    ratio: Ratios
+    specialised_ratio: Ratios
+    alike: Ratios
     absent: Share
     strips: Count
     stateless: Share
-    state_bytes: Range
-    migration_s: Range
+    state_bytes: ByteRange
+    migration_s: MoveTimes
     tasks: Count
     arrivals: Annotated[list[Arrivals], Meta(min_length=1)]
     matrices: Annotated[list[Matrix], Meta(min_length=1)]
-    span: Range
+    span: Ratios
     bursts: Count
 
 
@@ -84,6 +94,7 @@ def read_generator(path: Path | None = None) -> Generator:
 
 
 def _checked(raw: dict[str, object]) -> Generator:
+    check_numbers(raw)
     generator = convert(raw, Generator)
     if generator.format != FORMAT:
         raise InputError(f'format: expected "{FORMAT}", got "{generator.format}"')

@@ -14,7 +14,7 @@ from hetsim.arena.generator import draw, read_generator
 from hetsim.arena.losses import explain_losses
 from hetsim.arena.standing import BASELINE, ArenaResult, standings_of
 from hetsim.pictures import check_pictures
-from hetsim.settings import parse_settings
+from hetsim.settings import FiniteRange, parse_settings
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 """Suffixes of pictures."""
+MOST_VARIATION = 100.0
+"""Beyond, one strip has nearly all of the time."""
 POLICIES = "affinity,work-conserving,migration,finish-time"
 
 
@@ -58,7 +60,7 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, max_open=True),
     default=0.0,
     help="Expected times are wrong by up to this share.",
 )
@@ -69,7 +71,7 @@ POLICIES = "affinity,work-conserving,migration,finish-time"
 )
 @click.option(
     "--strip-variation",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(0, MOST_VARIATION),
     default=0.0,
     help="Coefficient of variation of the times of a task's strips.",
 )

@@ -14,7 +14,7 @@ from hetsim.pool.model import model_of
 from hetsim.pool.network import TransferWay
 from hetsim.pool.result import result_of
 from hetsim.pool.run import PoolRunSettings, simulate_pool
-from hetsim.settings import parse_settings
+from hetsim.settings import MOST, FiniteRange, parse_settings
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,21 +45,21 @@ MOST_JOBS = 60
 )
 @click.option(
     "--share",
-    type=float,
+    type=FiniteRange(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="Of the links' rates that plans use.",
 )
 @click.option(
     "--window",
-    type=float,
+    type=FiniteRange(0, MOST),
     default=0.0,
     show_default=True,
     help="Seconds for which jobs are gathered into a batch.",
 )
 @click.option(
     "--replace",
-    type=float,
+    type=FiniteRange(0, MOST),
     default=5.0,
     show_default=True,
     help="Seconds from the loss of a node until its jobs are placed elsewhere.",
@@ -71,17 +71,20 @@ MOST_JOBS = 60
 )
 @click.option(
     "--deviation",
-    type=float,
+    type=FiniteRange(0, MOST),
     default=0.2,
     show_default=True,
     help="Share by which a job may end early or late before that is looked at.",
 )
 @click.option(
-    "--rack", type=int, default=0, help="Nodes that are planned together; 0: all."
+    "--rack",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Nodes that are planned together; 0: all.",
 )
 @click.option(
     "--error",
-    type=float,
+    type=FiniteRange(0, 1, max_open=True),
     default=0.0,
     help="Share by which execution times are off, uniformly.",
 )

@@ -10,7 +10,7 @@ import msgspec
 
 from hetsim.report import print_result
 from hetsim.scenario import read_scenario
-from hetsim.settings import parse_settings
+from hetsim.settings import FiniteRange, parse_settings
 from hetsim.simulate import simulate, with_bound
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DEFAULT_POLICY = "finish-time"
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, max_open=True),
     default=0.0,
     help="Expected times are wrong by up to this share.",
 )

@@ -23,7 +23,9 @@ from hetsim.learning.saved import (
     write_file,
 )
 from hetsim.learning.training import Method, Training, TrainingRecipe, finished
+from hetsim.settings import MOST, FiniteRange
 from libtask.errors import InputError
+from libtask.output_files import check_replaceable
 from libtask.whole_files import LARGEST_DATA, read_whole
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class TrainResult(msgspec.Struct, frozen=True):
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(0, MOST, min_open=True),
     help="Train for this time  [default: 5, without --updates]",
 )
 @click.option(
@@ -149,6 +151,8 @@ def command(  # noqa: PLR0913  one argument an option
     state = read_state(state_path(output), recipe, digest) if resume else None
     if not output.parent.is_dir():
         raise InputError(f"--output: {output.parent}: no such folder")
+    check_replaceable(output)
+    check_replaceable(state_path(output))
     with runner_of(drawn, workers) as runner, threadpool_limits(1):
         session = TrainingRun(Training(recipe, runner, state), output, digest)
         session.train(_limit(minutes, updates))
