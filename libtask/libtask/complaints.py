@@ -79,7 +79,7 @@ def complaint_of(
     text = str(error)
     found = _PLACE.search(text)
     fault = text[: found.start()] if found else text
-    place = PlacedValue(root, document, kind)
+    place = DocumentPlace(root, document, kind)
     for step in _STEP.findall(found[1] if found else ""):
         place = place.inner(step[0] or step[1], is_index=bool(step[0]))
     if missing := _MISSING.match(fault):
@@ -94,32 +94,32 @@ def complaint_of(
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedValue:
+class DocumentPlace:
     """A place in a document: what stands there, and the type that it should have."""
 
     name: str
     value: Any
     kind: Any
 
-    def inner(self, step: str, *, is_index: bool) -> PlacedValue:
+    def inner(self, step: str, *, is_index: bool) -> DocumentPlace:
         """Go one step of msgspec's path: a field, a place in a list, or an entry of a map."""
         if step == "...":
             return self._wrong_entry()
         if is_index:
             inside = _inside(self.kind, int(step))
-            return PlacedValue(f"{self.name}[{step}]", self.value[int(step)], inside)
+            return DocumentPlace(f"{self.name}[{step}]", self.value[int(step)], inside)
         value = self.value.get(step) if isinstance(self.value, dict) else None
-        return PlacedValue(_joined(self.name, step), value, _inside(self.kind, step))
+        return DocumentPlace(_joined(self.name, step), value, _inside(self.kind, step))
 
-    def _wrong_entry(self) -> PlacedValue:
+    def _wrong_entry(self) -> DocumentPlace:
         """Find the entry of a map that msgspec rejects; it does not tell the key."""
         kind = _inside(self.kind, "...")
         for key, value in self.value.items():
             try:
                 msgspec.convert(value, kind)
             except (msgspec.ValidationError, TypeError):
-                return PlacedValue(_joined(self.name, str(key)), value, kind)
-        return PlacedValue(_joined(self.name, "..."), self.value, UNKNOWN)
+                return DocumentPlace(_joined(self.name, str(key)), value, kind)
+        return DocumentPlace(_joined(self.name, "..."), self.value, UNKNOWN)
 
 
 def described(kind: Any, table: str = TABLE) -> str:

@@ -194,6 +194,82 @@ def test_nobody_else_reads_the_environment_of_a_task(shared: SharedDaemon) -> No
     assert not any(_holds(path, word) for path in lines)
 
 
+STEP = """
+import time
+from dataclasses import dataclass
+from libtask import Task
+
+@dataclass
+class Step(Task):
+    seconds: float = 0.1
+
+    def total(self):
+        return 4
+
+    def save(self, checkpoint):
+        return None
+
+@Step.on("cpu")
+def on_cpu(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        for _ in strip:
+            time.sleep(task.seconds / 4)
+        yield
+"""
+
+
+def test_a_scenario_for_administrators_keeps_users_programs_of_one_name_apart(
+    house: House, tmp_path: Path
+) -> None:
+    done: dict[str, int] = {}
+    for uid, seconds in ((ANN, "0.1"), (BEN, "0.4")):
+        path = house.home(uid) / "step.py"
+        path.write_text(STEP, encoding="utf-8")
+        path.chmod(0o644)
+        words = (f"{path}:Step", "--seconds", seconds, "--wait")
+        status, document, complaint = house.hetctl(uid, "submit", *words)
+        assert status == 0, complaint
+        done[str(document["tasks"][0]["id"])] = uid
+
+    with_models = house.hetctl(DAEMON, "trace")
+    forget = ("models", "forget", "--all", "--socket", str(house.socket))
+    subprocess.run(
+        house.command(DAEMON, "hetctl", *forget),
+        env=house.environment(DAEMON),
+        check=True,
+    )
+    from_runs = house.hetctl(DAEMON, "trace")  # all that is known now
+
+    for status, document, complaint in (with_models, from_runs):
+        assert status == 0, complaint
+        wanted = {task: f"uid:{uid}:step:Step/any" for task, uid in done.items()}
+        assert {each["id"]: each["type"] for each in document["tasks"]} == wanted
+        times = {each["name"]: each["seconds"]["cpu"] for each in document["types"]}
+        assert times.keys() == set(wanted.values())
+        assert len(set(times.values())) == len(times)
+        path = tmp_path / "scenario.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        ran = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "hetsim",
+                "run",
+                str(path),
+                "--policy",
+                "mm",
+                "--json",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        tasks = json.loads(ran.stdout)["tasks"]
+        assert {each["id"]: each["state"] for each in tasks} == dict.fromkeys(
+            done, "completed"
+        )
+
+
 def _holds(path: Path, word: str) -> bool:
     """Whether a file holds a word; of what a mount hides nothing is to be seen."""
     with suppress(OSError):

@@ -196,10 +196,12 @@ class ListRequests:
         if alike not in expected:
             expected[alike] = self._expected(spec, page.owner)
         known = expected[alike]
+        known_as = kept_type(spec.type, spec.app, page.owner)
         return msgspec.structs.replace(
             info,
             expected={name: seconds for name, (seconds, _) in known.items()},
             spread={name: spread for name, (_, spread) in known.items()},
+            known_as="" if known_as == spec.type else known_as,
             lease_left_s=self._leases.left_s(page),
         )
 

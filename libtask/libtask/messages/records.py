@@ -463,6 +463,9 @@ class TaskInfo(Record, frozen=True):
     resources on which its application was measured."""
     spread: dict[str, float] = {}
     """Relative standard deviation of these times."""
+    known_as: str = ""
+    """Name of its type among those of which times and loads are known (`uid:1000:TYPE` for
+    a user's own program); in full records; empty: `type`."""
     submission: int = 0
     """First task of its submission; 0: unknown."""
     orders: list[Order] = []

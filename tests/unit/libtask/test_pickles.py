@@ -117,6 +117,10 @@ def test_an_incomplete_file_is_refused(tmp_path: Path, length: int) -> None:
     assert whole.startswith(MAGIC)
     path.write_bytes(whole[:length])
 
+    size = f"{path}: {length} bytes, expected {len(whole)}$"
+    with pytest.raises(InputError, match=size):
+        restored(stored)
+    del stored["bytes"]  # of earlier versions
     with pytest.raises(InputError, match=r"^a ndarray of the result: \S+: "):
         restored(stored)
 

@@ -54,9 +54,14 @@ class NodeContention:
         return {"load": load, "bound": bound}
 
 
+def known_type(info: TaskInfo) -> str:
+    """Return the name under which the node knows times and loads of a task's type."""
+    return info.known_as or info.type
+
+
 def contention_of(client: Client, tasks: Iterable[TaskInfo]) -> NodeContention:
     """Ask a node what its resources share, and what these tasks load of it."""
-    types = list(dict.fromkeys(info.type for info in tasks))
+    types = list(dict.fromkeys(known_type(info) for info in tasks))
     return NodeContention(client.node_load().shared, client.type_loads(types))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hetctl.export.contention import jobs_of
+from hetctl.export.contention import jobs_of, known_type
 from libtask.errors import HetError
 from libtask.messages import ENDED, counted, migrations
 
@@ -65,7 +65,7 @@ class ScenarioWriter:
     def document(self, tasks: list[TaskInfo]) -> dict[str, Any]:
         """Return the document."""
         recorded = sorted(tasks, key=lambda info: info.id)
-        ordered = named_by_expectation(recorded)
+        ordered = named_by_expectation(named_by_user(recorded))
         measured = whole_runs(ordered)
         by_type: dict[str, list[TaskInfo]] = {}
         for info in ordered:
@@ -86,7 +86,8 @@ class ScenarioWriter:
         }
         if self._contention is not None:
             _add_passed_data(document, kept)
-            names = {x.type: y.type for x, y in zip(ordered, recorded, strict=True)}
+            pairs = zip(ordered, recorded, strict=True)
+            names = {named.type: known_type(info) for named, info in pairs}
             _add_contention(document, names, self._contention)
         return document
 
@@ -138,6 +139,19 @@ class ScenarioWriter:
         """Return the seconds that copying the state takes over the configured links."""
         rates = [self._links.get(each.resource) for each in (before, after)]
         return sum(info.state_bytes / rate for rate in rates if rate)
+
+
+def named_by_user(tasks: list[TaskInfo]) -> list[TaskInfo]:
+    """Give tasks of several users' own programs separate types where these have one name."""
+    known: dict[str, set[str]] = {}
+    for info in tasks:
+        known.setdefault(info.type, set()).add(known_type(info))
+    return [
+        info
+        if len(known[info.type]) == 1
+        else msgspec.structs.replace(info, type=known_type(info))
+        for info in tasks
+    ]
 
 
 def named_by_expectation(tasks: list[TaskInfo]) -> list[TaskInfo]:
