@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,26 +220,26 @@ def on_cpu(task, device, checkpoint):
 
 
 def test_a_scenario_for_administrators_keeps_users_programs_of_one_name_apart(
-    house: House, tmp_path: Path
+    shared: SharedDaemon, tmp_path: Path
 ) -> None:
     done: dict[str, int] = {}
     for uid, seconds in ((ANN, "0.1"), (BEN, "0.4")):
-        path = house.home(uid) / "step.py"
+        path = shared.home(uid) / "step.py"
         path.write_text(STEP, encoding="utf-8")
         path.chmod(0o644)
         words = (f"{path}:Step", "--seconds", seconds, "--wait")
-        status, document, complaint = house.hetctl(uid, "submit", *words)
+        status, document, complaint = shared.hetctl(uid, "submit", *words)
         assert status == 0, complaint
         done[str(document["tasks"][0]["id"])] = uid
 
-    with_models = house.hetctl(DAEMON, "trace")
-    forget = ("models", "forget", "--all", "--socket", str(house.socket))
+    with_models = shared.hetctl(DAEMON, "trace")
+    forget = ("models", "forget", "--all", "--socket", str(shared.socket))
     subprocess.run(
-        house.command(DAEMON, "hetctl", *forget),
-        env=house.environment(DAEMON),
+        shared.command(DAEMON, "hetctl", *forget),
+        env=shared.environment(DAEMON),
         check=True,
     )
-    from_runs = house.hetctl(DAEMON, "trace")  # all that is known now
+    from_runs = shared.hetctl(DAEMON, "trace")  # all that is known now
 
     for status, document, complaint in (with_models, from_runs):
         assert status == 0, complaint
