@@ -67,7 +67,7 @@ from libtask.errors import InputError, NotAllowedError
 from libtask.inputs import TaskReference
 from libtask.messages import ENDED, ResultInput, TaskSpec, renumbered
 from libtask.messages.base import ExpectedSeconds
-from libtask.whole_files import LARGEST_TEXT, read_whole
+from libtask.whole_files import MIB, read_whole
 from libtask.wording import one_line, suggestion
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ if TYPE_CHECKING:
     from hetctl.submission.programs import Environments
     from libtask.client.client import Client
     from libtask.messages import TaskInfo
+
+LARGEST_BATCH = 256 * MIB
+"""Maximum bytes of a batch file: programs write such of a million tables, too."""
 
 
 class Inflow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -273,7 +276,7 @@ class BatchFile:
     def _text(self) -> str:
         is_input = self._path == STANDARD_INPUT
         source = sys.stdin.buffer if is_input else self._path
-        return read_whole(source, LARGEST_TEXT).decode()
+        return read_whole(source, LARGEST_BATCH).decode()
 
     def _add(self, index: int, table: Any) -> None:
         where = f"task[{index}]"
