@@ -306,6 +306,13 @@ RELOADABLE = (
 """Keys that SIGHUP reloads; the others are read at a start."""
 
 SMALLEST = {
+    "interval_ms": 0.1,
+    "stage": 0,
+    "attempts": 1,
+    "cancel_grace_s": 0,
+    "restore_grace_s": 0,
+    "migration_ms": 0,
+    "stop_timeout_s": 0,
     "connections_per_user": 8,
     "memory_mb": 16,
     "strip_limit_s": 0.1,
