@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libtask.errors import HetError, InputError
-from libtask.whole_files import read_whole
 from libtask.wording import cause
 
 if TYPE_CHECKING:
@@ -75,11 +74,11 @@ class Attachments:
         """
         path = self.file(name)
         try:
-            content = read_whole(path, path.stat().st_size)
+            with path.open("rb") as file:
+                # other workers set its time when they read it; its digest tells of changes
+                content = file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise InputError(f"attachment {path}: {error.strerror}") from error
-        except InputError as error:
-            raise InputError(f"attachment {path}: {error}") from error
         if _digest(content) != name:
             raise InputError(f"attachment {path}: it was changed")
         self._use(name)
