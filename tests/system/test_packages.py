@@ -168,24 +168,30 @@ def _run_kernels(installed: Installation) -> None:
 # ---------------------------------------------------------------- the service
 
 
-@pytest.fixture
-def root(sources: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def staged(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the service below a folder."""
-    folder = tmp_path / "root"
+    folder = tmp_path_factory.mktemp("staged") / "root"
     here = dict.fromkeys([*SITES, sysconfig.get_path("purelib")])
     make(sources, "install", f"DESTDIR={folder}", f"SITE={':'.join(here)}")
     return folder
 
 
-def test_an_installed_service_is_for_all_users(root: Path) -> None:
-    for path in [root, *root.rglob("*")]:
+@pytest.fixture
+def root(staged: Path, tmp_path: Path) -> Path:
+    """Copy the installed service, to be changed."""
+    return shutil.copytree(staged, tmp_path / "root", symlinks=True)
+
+
+def test_an_installed_service_is_for_all_users(staged: Path) -> None:
+    for path in [staged, *staged.rglob("*")]:
         mode = path.stat().st_mode
         needed = 0o555 if path.is_dir() or path.parent.name == "bin" else 0o444
         assert mode & needed == needed, f"{path}: {mode:o}"
-    program = root / "usr/local/lib/hetd"
-    assert str(root) not in (program / "pyvenv.cfg").read_text("utf-8")
+    program = staged / "usr/local/lib/hetd"
+    assert str(staged) not in (program / "pyvenv.cfg").read_text("utf-8")
     (byte_code,) = program.glob("lib/python*/site-packages/hetd/__pycache__/loop.*.pyc")
-    assert str(root).encode() not in byte_code.read_bytes()
+    assert str(staged).encode() not in byte_code.read_bytes()
     assert b"/usr/local/lib/hetd/lib/python" in byte_code.read_bytes()
 
 
