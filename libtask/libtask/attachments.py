@@ -75,7 +75,7 @@ class Attachments:
         path = self.file(name)
         try:
             with path.open("rb") as file:
-                # other workers set its time when they read it; its digest tells of changes
+                # other workers set its time when they read it; its digest shows changes
                 content = file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise InputError(f"attachment {path}: {error.strerror}") from error
