@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
 HISTORY = 5000
@@ -26,21 +28,32 @@ EACH = 10
 COMPLETED = TaskRuntime(State.COMPLETED)
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    first = Shell(tmp_path)
-    ended = [
-        TaskPage(n, USER if n in MINE else OTHER, a_spec(), n, COMPLETED)
-        for n in range(1, HISTORY + 1)
+@contextmanager
+def restored(
+    folder: Path, ended: list[TaskPage], marked: AbstractSet[int] = frozenset()
+) -> Iterator[Shell]:
+    """Start with these ended tasks in the store."""
+    first = Shell(folder)
+    pages = [
+        (each.id, int(each.finished or 0), encode(each), each.owner) for each in ended
     ]
-    pages = [(each.id, 9, encode(each), each.owner) for each in ended]
-    first.store.submit(Batch(tasks=pages))
+    first.store.submit(Batch(tasks=pages, marked=set(marked)))
     first.store.flush()
     first.close()
-    again = Shell(tmp_path)
+    again = Shell(folder)
     again.runtime.restore()
     yield again
     again.close()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    ended = [
+        TaskPage(n, USER if n in MINE else OTHER, a_spec(), n, COMPLETED, finished=9.0)
+        for n in range(1, HISTORY + 1)
+    ]
+    with restored(tmp_path, ended) as shell:
+        yield shell
 
 
 def listed(shell: Shell, uid: int, **fields: object) -> tuple[list[int], int]:
@@ -109,17 +122,9 @@ def ended_as(number: int) -> TaskPage:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Shell]:
     """One user's long history: task 7 ended in second 7, and so on."""
-    first = Shell(tmp_path)
     ended = [ended_as(number) for number in range(1, HISTORY + 1)]
-    pages = [(each.id, each.id, encode(each), each.owner) for each in ended]
-    marked = {100, 101, 200, 300, *MINE}
-    first.store.submit(Batch(tasks=pages, marked=marked))
-    first.store.flush()
-    first.close()
-    again = Shell(tmp_path)
-    again.runtime.restore()
-    yield again
-    again.close()
+    with restored(tmp_path, ended, {100, 101, 200, 300, *MINE}) as shell:
+        yield shell
 
 
 @pytest.mark.parametrize(

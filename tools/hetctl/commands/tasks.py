@@ -177,19 +177,20 @@ def list_command(
     ordered([], given["sort"], task_columns(frozenset()))
     with connect(socket) as client:
         found, selection = _listed_tasks(client, selectors, given)
-        total: int | None = len(found)
-        if selection is not None and total == given["limit"]:
-            total = client.count(selection) if as_json or not given["states"] else None
+        more = selection is not None and len(found) == given["limit"]
+        # counting by state reads all records
+        counted = not more or as_json or not given["states"]
+        total = client.count(selection) if more and counted else len(found)
         emulated = emulated_names(client)
     table_of = task_columns(emulated)
     found.sort(key=lambda info: info.id)
     kept = ordered(found, given["sort"], table_of)
     if as_json:
-        emit(tasks_document(kept, emulated, total or 0))
+        emit(tasks_document(kept, emulated, total))
     else:
         lines = rows(kept, names, table_of)
         table(names, lines, parsable=given["parsable"])
-    report_truncation(len(kept), total)
+    report_truncation(len(kept), total if counted else None)
 
 
 def _list_jobs(
