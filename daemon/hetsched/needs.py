@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from hetsched.ids import Nanoseconds
-from hetsched.queues import blocked_key
+from hetsched.queues import Turns, blocked_key
 from hetsched.system import LONGEST_S, SECOND
 from hetsched.tasks import TaskRecord
 
@@ -245,19 +244,20 @@ class NeedsLedger:
         the first of several equal tasks may not start, the others may not, either.
         """
         blocked = self._system.blocked
-        heads = blocked.heads()
-        heapify(heads)
+        turns: Turns[object] = Turns()
+        for task in blocked.heads():
+            turns.offer(blocked_key(task), task, blocked.group_of(task))
         examined = 0
-        while heads and examined < MOST_EXAMINED:
-            _, task = heappop(heads)
-            group = blocked.group_of(task)
+        while turns and examined < MOST_EXAMINED:
+            task, group = turns.take()
             if task.gated == self._releases or not self._may_start(task, None):
                 examined += 1
                 continue
             yield task
+            turns.charge(task)
             following = blocked.head_of(group)
             if following is not None:
-                heappush(heads, following)
+                turns.offer(blocked_key(following), following, group)
 
     def _may_start(self, task: TaskRecord, resource: str | None) -> bool:
         places: Collection[str] = (
@@ -268,7 +268,7 @@ class NeedsLedger:
         kept = self.reservation()
         return (
             kept is None
-            or blocked_key(task) <= blocked_key(kept.task)
+            or not blocked_key(kept.task) < blocked_key(task)
             or self._spares(kept, task, places)
         )
 
@@ -289,7 +289,8 @@ class NeedsLedger:
 
     def _reserve(self) -> Reservation | None:
         system = self._system
-        task = next((t for t in system.blocked if system.affinities(t.row)), None)
+        able = [t for t in system.blocked.heads() if system.affinities(t.row)]
+        task = min(able, key=blocked_key, default=None)
         if task is None or task.needs is None:
             return None
         places = system.affinities(task.row)

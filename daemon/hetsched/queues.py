@@ -6,14 +6,17 @@ O(rows) however many tasks wait; a change costs O(log n).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from heapq import merge
+from heapq import heappop, heappush, merge
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from sortedcontainers import SortedList
+
+from hetsched.accounts import OwnerAccount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,9 +25,13 @@ if TYPE_CHECKING:
     from hetsched.tasks import Row, TaskRecord
 
 
-Key: TypeAlias = tuple[int, float, float, int]
-"""(-priority, rank, virtual start, order of arrival): the smallest goes first, and no two
-tasks have the same."""
+Key: TypeAlias = tuple[int, float, OwnerAccount, int]
+"""(-priority, rank, account of the owner, order of arrival): the smallest goes first. Accounts
+compare by what their owners have used, which changes: keys of several owners are in no order
+that lasts. The tasks of a row have one owner."""
+
+FIRST, LAST = -1, 1 << 62
+"""Bounds of the order of arrival."""
 
 Entry: TypeAlias = "tuple[Key, TaskRecord]"
 
@@ -36,7 +43,7 @@ Bucket: TypeAlias = "list[Entry] | SortedList[Entry]"
 
 
 class RunQueue:
-    """The waiting tasks of one resource, by priority, rank, virtual start and arrival.
+    """The waiting tasks of one resource, by priority, rank, use of the owner and arrival.
 
     Attributes:
         entries: the waiting tasks; read only, for what asks at each event whether there
@@ -62,7 +69,7 @@ class RunQueue:
 
     def __iter__(self) -> Iterator[TaskRecord]:
         """Iterate in order; O(n log n), for checks and listings only."""
-        return iter([task for _, task in sorted(self.entries.values())])
+        return iter(self.first(len(self.entries)))
 
     def tasks(self) -> Iterable[TaskRecord]:
         """Return the waiting tasks in no particular order."""
@@ -70,8 +77,9 @@ class RunQueue:
 
     def push(self, task: TaskRecord, rank: float = 0.0) -> None:
         row = task.row
-        key = -task.submitted.priority, rank, task.virtual_start, task.sequence
-        entry = key, task
+        account = row.account
+        account.waiting += 1
+        entry = (-task.submitted.priority, rank, account, task.sequence), task
         self.entries[task] = entry
         bucket = self._buckets.get(row)
         if bucket is None:
@@ -99,6 +107,7 @@ class RunQueue:
 
     def remove(self, task: TaskRecord) -> None:
         entry, row = self.entries.pop(task), task.row
+        row.account.waiting -= 1
         bucket = self._buckets[row]
         is_head = self._heads[row][1] is task
         if is_head:
@@ -128,11 +137,66 @@ class RunQueue:
         """Return the first task, if there is one. O(rows)."""
         return self._first() if self._buckets else None
 
+    def next_of(self, row: Row, credit: float) -> TaskRecord | None:
+        """Return the first task of a row if it is the first of all, or as good as that.
+
+        Args:
+            row: one that has, or had, waiting tasks.
+            credit: virtual seconds by which its owner may have used more than others whose
+                tasks are otherwise equal.
+
+        """
+        first = self._heads.get(row)
+        if first is None:
+            return None
+        (priority, rank, account, _), task = first
+        for head in self._heads.values():
+            (other_priority, other_rank, owner, _), _ = head
+            alike = (other_priority, other_rank) == (priority, rank)
+            if owner is account or not alike:
+                if head < first:
+                    return None
+            elif owner.used < account.used - credit:
+                return None
+        return task
+
     def count_ahead_of(self, task: TaskRecord) -> Counter[Row]:
-        """Count the tasks before one in the queue, by row. O(rows log n)."""
+        """Count the tasks before one in the queue, by row. O(rows log n).
+
+        Of other owners as many as have their turn before it, by what is expected of them.
+        """
         entry = self.entries[task]
-        counts = {row: _index(b, entry) for row, b in self._buckets.items()}
+        if not self._is_mixed():
+            counts = {row: _index(b, entry) for row, b in self._buckets.items()}
+        else:
+            counts = self._count_turns_before(entry)
         return Counter({row: count for row, count in counts.items() if count})
+
+    def _count_turns_before(self, entry: Entry) -> dict[Row, int]:
+        """Count the tasks of several owners that have their turn before one, by row."""
+        (priority, rank, account, _), task = entry
+        counts: dict[Row, int] = {}
+        alike: dict[OwnerAccount, list[tuple[Row, int]]] = {}
+        start = account.used
+        for row, bucket in self._buckets.items():
+            first = _index(bucket, ((priority, rank, row.account, FIRST), task))
+            counts[row] = first
+            if row.account is account:
+                counts[row] = _index(bucket, entry)
+                start += (counts[row] - first) * self._charge_of(row)
+            else:
+                last = _index(bucket, ((priority, rank, row.account, LAST), task))
+                alike.setdefault(row.account, []).append((row, last - first))
+        for owner, rows in alike.items():
+            total = math.fsum([count * self._charge_of(row) for row, count in rows])
+            part = (start - owner.used) / total if total else float(owner < account)
+            for row, count in rows:
+                counts[row] += round(min(max(part, 0.0), 1.0) * count)
+        return counts
+
+    def _charge_of(self, row: Row) -> float:
+        """Return what the owner is charged for the first task of a row."""
+        return self._heads[row][1].charge
 
     def key_of(self, task: TaskRecord) -> Key:
         """Return the key by which a waiting task is ordered."""
@@ -179,6 +243,8 @@ class RunQueue:
         if count == 1 and self._heads:
             return [self._first()]
         buckets = self._buckets
+        if self._is_mixed():
+            return self._first_in_turn(count)
         if count * count > len(buckets):
             return [task for _, task in islice(merge(*buckets.values()), count)]
         # A few are among the first of the buckets with the first heads.
@@ -188,6 +254,27 @@ class RunQueue:
 
     def _first(self) -> TaskRecord:
         return min(self._heads.values())[1]
+
+    def _is_mixed(self) -> bool:
+        """Whether tasks of several owners wait."""
+        accounts = [row.account for row in self._buckets]
+        return any(account is not accounts[0] for account in accounts)
+
+    def _first_in_turn(self, count: int) -> list[TaskRecord]:
+        """Return the first tasks as their owners take turns. O(rows + count log rows)."""
+        turns: Turns[Iterator[Entry]] = Turns()
+        for bucket in self._buckets.values():
+            entries = iter(bucket)
+            turns.offer(*next(entries), entries)
+        found: list[TaskRecord] = []
+        while turns and len(found) < count:
+            task, entries = turns.take()
+            found.append(task)
+            turns.charge(task)
+            following = next(entries, None)
+            if following is not None:
+                turns.offer(*following, entries)
+        return found
 
     def _heads_after(self, skip: int) -> Iterator[TaskRecord]:
         left_out = set(self.first(skip))
@@ -205,26 +292,67 @@ def _index(bucket: Bucket, entry: Entry) -> int:
     return bucket.bisect_left(entry)
 
 
-BlockedKey: TypeAlias = tuple[int, float, int]
-"""(-priority, virtual start, order of arrival); ranks of policies do not count."""
+T = TypeVar("T")
+
+Place: TypeAlias = tuple[int, float, float, int, int]
+"""(-priority, rank, virtual time used by then, number of the account, order of arrival)."""
 
 
-def blocked_key(task: TaskRecord) -> BlockedKey:
-    """Return the key by which tasks that wait for their needs are ordered."""
-    return -task.priority, task.virtual_start, task.sequence
+class Turns(Generic[T]):
+    """The order of tasks of several owners, each of whom uses what is expected of a task.
+
+    Of each source of tasks, in which they are in order, the first one is offered; whoever
+    takes it offers the next one.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[OwnerAccount, float] = {}
+        """What owners will have used after the tasks that were charged."""
+        self._offers: list[tuple[Place, TaskRecord, T]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._offers)
+
+    def offer(self, key: Key, task: TaskRecord, source: T) -> None:
+        heappush(self._offers, (self._place_of(key), task, source))
+
+    def take(self) -> tuple[TaskRecord, T]:
+        """Remove and return the task whose turn it is, and its source; there must be one."""
+        while True:
+            place, task, source = heappop(self._offers)
+            used = self._used.get(task.row.account, place[2])
+            if used <= place[2]:
+                return task, source
+            later = (place[0], place[1], used, place[3], place[4])
+            heappush(self._offers, (later, task, source))
+
+    def charge(self, task: TaskRecord) -> None:
+        """Count a task that was taken as used."""
+        account = task.row.account
+        used = self._used.get(account, account.used)
+        self._used[account] = used + task.charge
+
+    def _place_of(self, key: Key) -> Place:
+        priority, rank, account, arrival = key
+        used = self._used.get(account, account.used)
+        return priority, rank, used, account.number, arrival
+
+
+def blocked_key(task: TaskRecord) -> Key:
+    """Return the key of a task that waits for its needs; ranks of policies do not count."""
+    return -task.priority, 0.0, task.row.account, task.sequence
 
 
 class BlockedTasks:
-    """Tasks that wait for cores or memory, in order, grouped by what they need and are.
+    """Tasks that wait for cores or memory, grouped by what they need and are.
 
     Tasks of one group have the same row, needs and time limit: where the first of them
     cannot start, no other can. A change costs O(log n).
     """
 
     def __init__(self) -> None:
-        self._order: SortedList[tuple[BlockedKey, TaskRecord]] = SortedList()
-        self._keys: dict[TaskRecord, BlockedKey] = {}
-        self._groups: dict[object, SortedList[tuple[BlockedKey, TaskRecord]]] = {}
+        self._keys: dict[TaskRecord, Key] = {}
+        self._groups: dict[object, SortedList[Entry]] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -233,18 +361,17 @@ class BlockedTasks:
         return task in self._keys
 
     def __iter__(self) -> Iterator[TaskRecord]:
-        """Iterate in order."""
-        for _, task in self._order:
-            yield task
+        """Iterate in no particular order."""
+        return iter(self._keys)
 
     def push(self, task: TaskRecord) -> None:
         key = self._keys[task] = blocked_key(task)
-        self._order.add((key, task))
+        task.row.account.waiting += 1
         self._groups.setdefault(self.group_of(task), SortedList()).add((key, task))
 
     def remove(self, task: TaskRecord) -> None:
         entry = (self._keys.pop(task), task)
-        self._order.remove(entry)
+        task.row.account.waiting -= 1
         group = self.group_of(task)
         self._groups[group].remove(entry)
         if not self._groups[group]:
@@ -254,20 +381,18 @@ class BlockedTasks:
         """Return what tasks of a group have in common."""
         return task.row, task.needs, task.submitted.time_limit_s
 
-    def heads(self) -> list[tuple[BlockedKey, TaskRecord]]:
-        """Return the first entry of each group, in no particular order."""
-        return [group[0] for group in self._groups.values()]
+    def heads(self) -> list[TaskRecord]:
+        """Return the first task of each group, in no particular order."""
+        return [group[0][1] for group in self._groups.values()]
 
-    def head_of(self, group: object) -> tuple[BlockedKey, TaskRecord] | None:
-        """Return the first entry of a group, if it has any."""
+    def head_of(self, group: object) -> TaskRecord | None:
+        """Return the first task of a group, if it has any."""
         entries = self._groups.get(group)
-        return entries[0] if entries else None
+        return entries[0][1] if entries else None
 
 
 NEVER: Nanoseconds = 1 << 62
 """Deadline of a task that has none."""
-
-T = TypeVar("T")
 
 
 class DeadlineOrder(Generic[T]):

@@ -332,6 +332,8 @@ class Scheduler:
         they wait for a busy resource, others may take it.
         """
         states, needs = self.system.usable_states(), self.state.needs
+        if self.state.shares.compared:
+            self.state.shares.charge_overdue()
         if needs.pledged:
             for state in states:
                 self._fill_with_admitted(state)
@@ -381,10 +383,11 @@ class Scheduler:
         most = min(limits.train, int(limits.train_s / max(seconds, 1e-9)))
         # the other slots get their share of the waiting tasks
         for _ in range(min(most - 1, len(state.queue) // state.slots)):
-            task = state.queue.head()
+            task = state.queue.next_of(first.row, limits.train_s)
             if task is None or not _is_like(task, first) or not _may_join_train(task):
                 return
-            self.state.dispatch_behind(state.queue.pop(), state, first)
+            state.queue.remove(task)
+            self.state.dispatch_behind(task, state, first)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""

@@ -129,7 +129,7 @@ class SchedulerState:
     def unfinished(self) -> bool:
         """Whether the limit of steps left work for the next call."""
         pending = self._ended or self.system.displaced or self._to_defer
-        return bool(pending or self.shares.pending) or self.interrupted
+        return bool(pending) or self.interrupted
 
     def _may_admit(self) -> bool:
         """Whether a task can be admitted, for the policy to place."""
@@ -145,7 +145,7 @@ class SchedulerState:
         """
         system = self.system
         pending = self._ended or self._to_defer or system.displaced
-        if pending or self.shares.pending or system.beginnings.tasks:
+        if pending or system.beginnings.tasks:
             self.continue_pending()
         if self.arrays.to_review or self.admission.to_review:
             self.admit_deferred()
@@ -168,8 +168,6 @@ class SchedulerState:
             task = self._to_defer.popleft()
             self.spend(task)
             self._defer_unless_gone(task)
-        if self.shares.pending:
-            self._continue_charging()
         while self.system.displaced and self._steps > 0:
             queue = self.system.displaced[0]
             for task in queue.first(self._steps):
@@ -259,7 +257,8 @@ class SchedulerState:
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Run a task, already out of its queue, in a free slot."""
         name = state.resource.name
-        self.shares.take_turn(task)
+        if self.shares.compared:
+            self.shares.take_turn(task, state)
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
@@ -277,7 +276,8 @@ class SchedulerState:
         self, task: TaskRecord, state: ResourceState, first: TaskRecord
     ) -> None:
         """Run a task, already out of its queue, behind the first of a train, in its slot."""
-        self.shares.take_turn(task)
+        if self.shares.compared:
+            self.shares.take_turn(task, state)
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
@@ -382,7 +382,7 @@ class SchedulerState:
         task.not_before = event.begin
         if self.system.breaker.circuits:
             self._avoid_from_start(task)
-        self.shares.charge_new(task)
+        self.shares.expect(task)
         if event.after:
             self._await(task)
         if event.part_of is not None:
@@ -738,7 +738,6 @@ class SchedulerState:
             return  # it is in a queue, and keeps its place
         self._sequence += 1
         task.sequence = self._sequence
-        self.shares.charge_at_back(task)
 
     def release_worker(self, task: TaskRecord) -> None:
         """Unbind a task from its worker, which is asked to abort it unless it was already."""
@@ -839,11 +838,11 @@ class SchedulerState:
         """Remove a task from its slot, which passes to the next of its train."""
         if state.resource.shared:
             state.update_attained(self.system.now)
+        if self.shares.compared:
+            self.shares.end_turn(task, state)
         has_slot = state.running.pop(task.id, None) is not None
         if self.system.crowding is not None:
             self.system.unload(task)
-        if has_slot and self.shares.compared:
-            self.shares.count_use(task, state)
         if not has_slot:
             del state.trailing[task.id]
         elif task.needs is not None:
@@ -886,6 +885,8 @@ class SchedulerState:
 
     def _admit_or_defer(self, task: TaskRecord) -> bool:
         """Admit a task that begins to wait, or defer it; return whether it was admitted."""
+        if self.shares.compared:
+            self.shares.enter(task)
         if task.submitted.at_once and not self.arrays.admit(task):
             task.resource = None
             self.arrays.defer(task)
@@ -948,19 +949,21 @@ class SchedulerState:
         )
 
     def _row(self, event: TaskSubmitted, resources: frozenset[str]) -> Row:
-        key = (event.type, event.kinds, resources, event.work, event.seconds)
+        owner, kinds, work = event.owner, event.kinds, event.work
+        key = (owner, event.type, kinds, resources, work, event.seconds)
         row = self._rows.get(key)
         if row is None:
             if len(self._rows) >= self._row_limit:
                 self._forget_rows()
-            seconds = dict(event.seconds)
-            row = Row(event.type, event.kinds, resources, event.work, seconds)
+            seconds, account = dict(event.seconds), self.shares.account(owner)
+            row = Row(event.type, kinds, resources, work, seconds, account)
             self._rows[key] = row
         return row
 
     def _forget_rows(self) -> None:
-        """Remove the rows that no live task has."""
+        """Remove the rows that no live task has, and the accounts of their owners."""
         live = {task.row for task in self.system.tasks.values()}
+        self.shares.forget({row.account for row in live})
         self._rows = {key: row for key, row in self._rows.items() if row in live}
         self._row_limit = 2 * len(self._rows) + ROWS_KEPT
         self.system.clear_fits()
@@ -1049,25 +1052,6 @@ class SchedulerState:
             task.epoch = self._epoch
             self._epoch += 1
 
-    def _continue_charging(self) -> None:
-        """Charge waiting tasks again, up to the limit of steps."""
-        if self.shares.correct() > self._steps:
-            return  # with many tasks, finding them took long enough for one call
-        while self.shares.to_charge and self._steps > 0:
-            task = self.shares.next()
-            self.spend(task)
-            if task is not None:
-                self._recharge(task)
-
-    def _recharge(self, task: TaskRecord) -> None:
-        """Charge a waiting task again; its place in a queue changes with it."""
-        waits, where = task.state in PLACEABLE, task.resource
-        if waits:
-            self.withdraw(task)
-        self.shares.charge(task)
-        if waits:
-            self.enqueue(task, where)
-
     def _defer_row(self, row: Row) -> None:
         unplaced = self.system.unplaced
         for task in [each for each in unplaced if each.row is row]:
@@ -1080,8 +1064,6 @@ class SchedulerState:
             self.release_worker(task)
         completed = advance(task, step, system.now) is COMPLETED
         self.closed[task.id] = system.tasks.pop(task.id)
-        if self.shares.compared:
-            self.shares.settle(task)
         if system.graphs.nodes:
             system.graphs.end(task, task.last_resource if completed else None)
         if task.id in self._dependents:

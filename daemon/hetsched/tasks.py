@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from hetsched import events as e
+from hetsched.accounts import NOBODY, OwnerAccount
 from hetsched.ids import Nanoseconds, TaskId
 from hetsched.limits import Needs
 from libtask.errors import BugError
@@ -95,6 +96,7 @@ class Row:
         resources: names of the allowed resources; empty: any.
         work: amount of work, for types that were never measured.
         seconds: that the user expects, by resource or kind; empty: nothing was said.
+        account: of the owner, as tasks of several owners take turns.
 
     """
 
@@ -103,6 +105,7 @@ class Row:
     resources: frozenset[str]
     work: float
     seconds: Mapping[str, float] = field(default_factory=dict)
+    account: OwnerAccount = NOBODY
 
 
 class Yield(msgspec.Struct, frozen=True, tag=True):
@@ -284,8 +287,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     """A task as the scheduler knows it. Policies only read it.
 
     Attributes:
-        virtual_start: its start in the fair queue, which orders otherwise equal tasks of
-            several users; `charged`: what its owner is charged for it, in virtual seconds.
+        charge: what its owner is charged for the rest of it, in virtual seconds.
         unmet: unfinished tasks that must end first, as the conditions of its submission say.
         needed: whether a task of `after_notok` did not complete, or there is none.
         not_before: instant before which it may not begin.
@@ -315,8 +317,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     arrival: Nanoseconds
     sequence: int
     rank: float = 0.0
-    virtual_start: float = 0.0
-    charged: float = 0.0
+    charge: float = 0.0
     unmet: set[TaskId] | frozenset[TaskId] = frozenset()
     needed: bool = True
     not_before: Nanoseconds = 0

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import Harness, a_resource, a_task
 from hetsched import events as e
@@ -17,11 +18,12 @@ from hetsched.ids import TaskId
 from hetsched.limits import Limits, Quota, Quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hetsched.actions import Action
     from hetsched.estimates.table import EstimateTable
     from hetsched.events import TaskSubmitted
+    from hetsched.system import Resource
 
 ANN, BOB = 1000, 2000
 SLOTS = 2
@@ -30,9 +32,13 @@ SLOTS = 2
 class Node:
     """A CPU whose tasks take the time that is given here, whatever is expected of them."""
 
-    def __init__(self, policy: str = "affinity", **limits: Any) -> None:
-        cpu = a_resource("cpu", slots=SLOTS)
-        self.harness = Harness([cpu], {}, policy, Limits(stage=0, **limits))
+    def __init__(
+        self,
+        policy: str = "affinity",
+        resources: Sequence[Resource] = (a_resource("cpu", slots=SLOTS),),
+        **limits: Any,
+    ) -> None:
+        self.harness = Harness(resources, {}, policy, Limits(stage=0, **limits))
         self.now = 0.0
         self.used: dict[int, float] = {ANN: 0.0, BOB: 0.0}
         self.takes: dict[int, float] = {}
@@ -209,6 +215,88 @@ def test_who_comes_later_does_not_wait_for_all_that_came_before(policy: str) -> 
     assert 0.4 <= node.part_of(BOB) <= 0.6
 
 
+def test_absence_gives_no_credit() -> None:
+    """Nobody catches up on the time in which there was nothing to run."""
+    node = Node()
+    node.submit(*tasks_of(BOB, 1, first=1001))
+    node.submit(*tasks_of(ANN, 300))
+    node.run(50.0)
+    node.used = {ANN: 0.0, BOB: 0.0}
+
+    node.submit(*tasks_of(BOB, 100, first=2001))
+
+    for _ in range(5):
+        node.used = {ANN: 0.0, BOB: 0.0}
+        node.run(4.0)
+        assert 0.35 <= node.part_of(BOB) <= 0.65
+
+
+def test_a_long_task_of_one_who_was_alone_is_no_debt() -> None:
+    node = Node()
+    node.submit(*tasks_of(ANN, SLOTS, states=1.0), takes=100.0)
+    node.run(90.0)
+    node.submit(*tasks_of(ANN, 100, first=101))
+    node.submit(*tasks_of(BOB, 100, first=1001))
+    node.run(
+        22.0
+    )  # the long tasks have ended, and BOB has used as much as since he came
+    node.used = {ANN: 0.0, BOB: 0.0}
+
+    node.run(30.0)
+
+    assert 0.35 <= node.part_of(BOB) <= 0.65
+
+
+def test_a_task_that_takes_longer_than_stated_is_charged_while_it_runs() -> None:
+    """Else tasks that are said to take no time would take one slot after the other."""
+    node = Node(quotas=Quotas(single={ANN: Quota(share=2.0)}))
+    liar = list(tasks_of(BOB, 60, states=1e-9, each_new=True, first=1001))
+    node.submit(liar[0], takes=1000.0)
+    node.submit(*tasks_of(ANN, 60))
+    node.submit(*liar[1:], takes=1000.0)
+
+    node.run(40.5)
+
+    assert node.used == {ANN: 40.0, BOB: 0.0}
+
+
+def test_what_was_not_used_elsewhere_is_a_small_credit_here() -> None:
+    """Who used one GPU does not have the CPU alone for all that others used of it."""
+    node = Node(resources=[a_resource("cpu", slots=4), a_resource("gpu")])
+    [on_gpu] = tasks_of(BOB, 1, first=1001)
+    node.submit(replace(on_gpu, kinds=frozenset({"gpu"})), takes=100.0)
+    node.submit(*tasks_of(ANN, 1000))
+    node.run(99.5)
+    node.used = {ANN: 0.0, BOB: 0.0}
+
+    node.submit(*tasks_of(BOB, 100, first=2001))
+    node.run(10.0)
+
+    assert 0.45 <= (node.used[BOB] - 100.0) / 40.0 <= 0.6
+
+
+def test_accounts_of_owners_who_are_gone_are_forgotten() -> None:
+    node = Node()
+    for number in range(3000):
+        owner = 10_000 + number
+        node.used[owner] = 0.0
+        node.submit(*tasks_of(owner, 1, first=5000 + number), takes=0.01)
+        node.run(0.02)
+    shares = node.harness.scheduler.state.shares
+
+    assert len(shares._accounts) < 2000
+
+
+def test_an_account_of_one_who_used_more_than_others_is_kept() -> None:
+    shares = Node().harness.scheduler.state.shares
+    debtor, _, live = (shares.account(owner) for owner in (ANN, BOB, 3))
+    debtor.used, live.used = 5.0, 1.0
+
+    shares.forget({live})
+
+    assert shares._accounts == {ANN: debtor, 3: live}
+
+
 def test_the_order_of_ones_own_tasks_stays() -> None:
     node = Node()
     node.submit(*tasks_of(ANN, 20, states=1e-9, each_new=True), takes=2.0)
@@ -264,7 +352,7 @@ def test_an_owner_without_another_task_needs_no_correction() -> None:
     assert node.used == {ANN: 1.0, BOB: 20.0}
 
 
-def test_many_waiting_tasks_are_charged_again_in_steps() -> None:
+def test_charges_do_not_depend_on_the_limit_of_one_call() -> None:
     node = Node(at_once=16)
     node.submit(*tasks_of(ANN, 200, states=1e-9))
     node.submit(*tasks_of(BOB, 200, first=1001))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_task
+from hetsched.accounts import OwnerAccount
 from hetsched.queues import RunQueue
 from hetsched.tasks import Row, TaskRecord
 
@@ -165,3 +167,121 @@ def test_the_tasks_ahead_of_one_are_counted_by_row() -> None:
 
     assert queue.count_ahead_of(queue.first(1)[0]) == {}
     assert queue.count_ahead_of(queue.first(4)[3]) == {A: 2, B: 1}
+
+
+# ------------------------------------------------------------ several owners
+
+
+def an_account(number: int, used: float = 0.0) -> OwnerAccount:
+    account = OwnerAccount(number)
+    account.used = used
+    return account
+
+
+def a_row(account: OwnerAccount, task_type: str = "A") -> Row:
+    return Row(task_type, frozenset({"cpu"}), frozenset(), 1.0, account=account)
+
+
+def with_charge(charge: float, task: TaskRecord) -> TaskRecord:
+    task.charge = charge
+    return task
+
+
+OFFERED = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # the account
+        st.sampled_from(["A", "B"]),
+        st.integers(0, 1),  # the priority
+        st.sampled_from([-1.0, 0.0]),
+        st.sampled_from([0.0, 0.5, 1.0, 3.0]),  # the charge
+    ),
+    max_size=12,
+)
+
+
+@given(OFFERED, st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=3, max_size=3))
+def test_owners_take_turns_by_what_they_will_have_used(
+    offered: list[tuple[int, str, int, float, float]], used: list[float]
+) -> None:
+    accounts = [an_account(number, start) for number, start in enumerate(used)]
+    rows = {
+        (n, name): a_row(each, name) for n, each in enumerate(accounts) for name in "AB"
+    }
+    queue = RunQueue()
+    left: dict[TaskRecord, float] = {}
+    for number, (owner, name, priority, rank, charge) in enumerate(offered):
+        task = with_charge(charge, a_record(number, rows[owner, name], priority))
+        queue.push(task, rank)
+        left[task] = rank
+
+    def turn(task: TaskRecord) -> tuple[float, ...]:
+        account = task.row.account
+        mine = used[account.number]
+        return -task.priority, left[task], mine, account.number, task.sequence
+
+    expected = []
+    while left:
+        task = min(left, key=turn)
+        used[task.row.account.number] += task.charge
+        del left[task]
+        expected.append(task)
+    for count in range(len(offered) + 1):
+        assert queue.first(count) == expected[:count]
+    assert list(queue) == expected
+    for task in expected:
+        assert queue.head() is task
+        assert queue.pop() is task
+        task.row.account.used += task.charge
+    assert [account.waiting for account in accounts] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("credit", "task_is_next"), [(0.0, False), (0.9, False), (1.1, True)]
+)
+def test_a_task_is_as_good_as_the_first_within_a_credit(
+    credit: float, *, task_is_next: bool
+) -> None:
+    mine, other = a_row(an_account(1, used=3.0)), a_row(an_account(2, used=2.0))
+    queue = a_queue(a_record(1, other), a_record(2, mine))
+
+    found = queue.next_of(mine, credit)
+
+    assert (found is not None) == task_is_next
+
+
+def test_a_higher_priority_goes_before_any_credit() -> None:
+    mine, other = a_row(an_account(1)), a_row(an_account(2, used=9.0))
+    queue = a_queue(a_record(1, mine), a_record(2, other, priority=1))
+
+    assert queue.next_of(mine, 100.0) is None
+    assert queue.next_of(other, 0.0) is not None
+
+
+def test_an_earlier_task_of_the_same_owner_goes_before_any_credit() -> None:
+    account = an_account(1)
+    first, second = a_row(account), a_row(account, "B")
+    queue = a_queue(a_record(1, first), a_record(2, second))
+
+    assert queue.next_of(second, 100.0) is None
+    assert queue.next_of(a_row(account, "C"), 100.0) is None
+
+
+def test_the_tasks_of_others_with_an_earlier_turn_are_counted() -> None:
+    """Of ten alike, those that end up to where the counted task begins."""
+    mine, other = a_row(an_account(1)), a_row(an_account(2, used=2.0))
+    tasks = [with_charge(1.0, a_record(n, mine)) for n in range(10)]
+    others = [with_charge(1.0, a_record(n, other)) for n in range(10, 20)]
+    queue = a_queue(*tasks, *others)
+
+    assert queue.count_ahead_of(tasks[1]) == {mine: 1}
+    assert queue.count_ahead_of(tasks[6]) == {mine: 6, other: 4}
+    assert queue.count_ahead_of(others[9]) == {mine: 10, other: 9}
+
+
+def test_others_of_higher_priority_are_counted_whatever_they_used() -> None:
+    mine, other = a_row(an_account(1)), a_row(an_account(2, used=100.0))
+    task = with_charge(1.0, a_record(1, mine))
+    urgent = [with_charge(1.0, a_record(n, other, priority=1)) for n in (2, 3)]
+    later = with_charge(1.0, a_record(4, other))
+
+    assert a_queue(task, *urgent, later).count_ahead_of(task) == {other: 2}

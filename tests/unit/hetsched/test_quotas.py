@@ -9,7 +9,6 @@ import pytest
 from builders import Harness, a_resource, a_task, ran_on
 from hetsched import events as e
 from hetsched.actions import Abort, Preempt, Run, SetTimer
-from hetsched.fair_shares import FairQueue
 from hetsched.ids import TaskId
 from hetsched.limits import Limits, Quota, Quotas
 from hetsched.planning.explain import explain
@@ -256,20 +255,3 @@ def test_a_share_of_three_gets_three_turns_of_four() -> None:
     first = [1, *order(node, 1)][:8]
 
     assert len([task for task in first if task >= 10]) == 6
-
-
-def test_turns_count_computing_time_not_tasks() -> None:
-    queue = FairQueue()
-
-    long = [queue.virtual_start(ANN, 10.0) for _ in range(2)]
-    short = [queue.virtual_start(BOB, 1.0) for _ in range(3)]
-
-    assert (long, short) == ([0.0, 10.0], [0.0, 1.0, 2.0])
-
-
-def test_who_was_away_saves_no_turns() -> None:
-    queue = FairQueue()
-    for _ in range(5):
-        queue.advance(queue.virtual_start(ANN, 10.0), 10.0)
-
-    assert queue.virtual_start(BOB, 10.0) == 40.0

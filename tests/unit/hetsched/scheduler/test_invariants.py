@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from builders import Harness, a_task
 from hetsched import events as e
+from hetsched.accounts import NOBODY
 from hetsched.ids import TaskId
 from hetsched.tasks import Cancel, Hold, State, Yield
 from libtask.errors import BugError
@@ -59,7 +60,7 @@ def _loses_a_row(system: System) -> None:
 
 def _has_a_wrong_head(system: System) -> None:
     task = system.tasks[THREE]
-    system.queue("cpu")._heads[system.tasks[TWO].row] = ((0, 0.0, 0.0, 0), task)
+    system.queue("cpu")._heads[system.tasks[TWO].row] = ((0, 0.0, NOBODY, 0), task)
 
 
 def _runs_too_much(system: System) -> None:

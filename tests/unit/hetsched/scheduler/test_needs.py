@@ -12,6 +12,7 @@ from hetsched.ids import TaskId
 from hetsched.limits import Capacity, Needs
 from hetsched.planning.explain import explain
 from hetsched.policy import Drop, Place
+from hetsched.queues import blocked_key
 from hetsched.system import SECOND
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def finish(node: Harness, task: int, at: float) -> list[int]:
 
 
 def blocked(node: Harness) -> list[int]:
-    return [task.id for task in node.scheduler.system.blocked]
+    tasks = sorted(node.scheduler.system.blocked, key=blocked_key)
+    return [task.id for task in tasks]
 
 
 def reserved_at(node: Harness) -> float | None:

@@ -98,9 +98,33 @@ def test_a_train_contains_only_short_tasks_of_one_row(
 def test_a_train_contains_only_tasks_of_one_owner_and_priority(node: Harness) -> None:
     tasks = [a_task(1, "short"), a_task(2, "short", owner=5), a_task(3, "short")]
 
-    assert orders(node.handle_all(*tasks)) == [(1, None)]
+    assert orders(node.handle_all(*tasks)) == [(1, None), (3, 1)]
     submit(node, "short", first=4, priority=1)
-    assert orders(node.handle(finished(1)[0])) == [(4, None)]
+    node.handle(e.TaskFinished(TaskId(1), 1))
+    assert orders(node.handle(e.TaskFinished(TaskId(3), 2))) == [(4, None)]
+
+
+def test_users_take_turns_by_trains(node: Harness) -> None:
+    mine = [a_task(n, "short") for n in range(1, 10)]
+    others = [a_task(n, "short", owner=5) for n in range(11, 20)]
+
+    first = orders(node.handle_all(*mine, *others))
+    ends = [e.TaskFinished(TaskId(task), task) for task, _ in first]
+    following = orders(node.handle_all(*ends))
+
+    assert first == [(1, None), (2, 1), (3, 1), (4, 1)]
+    assert following == [(11, None), (12, 11), (13, 11), (14, 11)]
+
+
+def test_a_train_is_no_longer_than_what_other_users_may_wait(
+    a_scheduler: Start,
+) -> None:
+    """Two users of equal tasks of 0.4 ms, of which five would be in a train of 2 ms."""
+    node = a_scheduler([CPU], SECONDS, limits=Limits(stage=0, train=8, train_s=0.002))
+    mine = [a_task(n, "half") for n in range(1, 20)]
+    other = a_task(20, "half", owner=5)
+
+    assert len(orders(node.handle_all(*mine, other))) == 5
 
 
 def test_a_train_contains_only_tasks_of_the_same_workers(node: Harness) -> None:
