@@ -1,10 +1,10 @@
-"""Accounts of what the tasks of each owner used; `fair_shares` says what for."""
+"""Accounts of the time that the tasks of each owner used; `fair_shares` charges them."""
 
 from __future__ import annotations
 
 
 class OwnerAccount:
-    """What an owner's tasks used.
+    """The virtual time that an owner's tasks used.
 
     Attributes:
         number: place among the accounts, in the order in which they were opened.
@@ -12,7 +12,7 @@ class OwnerAccount:
         charged: the part of it that running tasks have been charged.
         running: how many have been charged.
         waiting: how many wait in queues.
-        returns: it has had no turn since it came (back).
+        returns: it has had no turn since its first task, or the first after an absence, came.
 
     """
 

@@ -307,7 +307,7 @@ class Turns(Generic[T]):
 
     def __init__(self) -> None:
         self._used: dict[OwnerAccount, float] = {}
-        """What owners will have used after the tasks that were charged."""
+        """Virtual time of owners after the tasks that were charged."""
         self._offers: list[tuple[Place, TaskRecord, T]] = []
 
     def __bool__(self) -> bool:
