@@ -299,10 +299,10 @@ Place: TypeAlias = tuple[int, float, float, int, int]
 
 
 class Turns(Generic[T]):
-    """The order of tasks of several owners, each of whom uses what is expected of a task.
+    """The order of tasks of several owners, if each task takes the time expected of it.
 
-    Of each source of tasks, in which they are in order, the first one is offered; whoever
-    takes it offers the next one.
+    Of each source of tasks, in which they are in order, the first one is offered; the caller
+    that takes it offers the next one.
     """
 
     def __init__(self) -> None:
