@@ -284,8 +284,11 @@ class Runtime:
 
     def _described(self, page: TaskPage, settled: Settled) -> e.TaskSubmitted:
         """Describe a restored task to the scheduler; await the worker that may hold it."""
-        submitted = self.submission(page, notok_met=settled.notok_met)
-        self._watch_overrun(page, submitted)
+        submitted = self._describe_as_last(page)
+        if submitted is None:
+            submitted = self.submission(page, notok_met=settled.notok_met)
+            self._watch_overrun(page, submitted)
+            self._remember_description(page, submitted)
         if page.runtime.in_worker:
             self.watchdog.await_return(page)
         return submitted
@@ -306,12 +309,8 @@ class Runtime:
         submitted: list[e.TaskSubmitted] = []
         settled: dict[int, Settled] = {}
         for page in pages:
-            known = self._last_described
-            if known is not None and known.fits(page, self._config.value):
-                event = msgspec.structs.replace(known.event, task=TaskId(page.id))
-            else:
-                event = self._describe(page, ended, settled)
-            submitted.append(event)
+            event = self._describe_as_last(page)
+            submitted.append(event or self._describe(page, ended, settled))
         ended_at_once = _left_over(settled) if settled else ()
         self.dispatch(*submitted, *ended_at_once)
 
@@ -333,17 +332,26 @@ class Runtime:
         if spec.begin is not None:
             self.dispatch_any(self._time_steps())  # the begin is converted after it
         judged = INDEPENDENT
-        depends = bool(m.dependencies(spec))
-        if depends:
+        if m.dependencies(spec):
             judged = settled[page.id] = settle(spec, self.journal, ended)
         event = self.submission(page, notok_met=judged.notok_met)
         self._watch_overrun(page, event)
-        timed = spec.deadline_s is not None or spec.begin is not None
-        if not (timed or depends or page.holder):
-            self._last_described = Described(
-                spec, page.owner, self._config.value, event
-            )
+        self._remember_description(page, event)
         return event
+
+    def _remember_description(self, page: TaskPage, event: e.TaskSubmitted) -> None:
+        """Keep a description for tasks that differ in their ids alone."""
+        spec, config = page.spec, self._config.value
+        timed = spec.deadline_s is not None or spec.begin is not None
+        if not (timed or m.dependencies(spec) or page.holder):
+            self._last_described = Described(spec, page.owner, config, event)
+
+    def _describe_as_last(self, page: TaskPage) -> e.TaskSubmitted | None:
+        """Describe a task that differs from the last one in its id alone; None: it does not."""
+        known = self._last_described
+        if known is None or not known.fits(page, self._config.value):
+            return None
+        return msgspec.structs.replace(known.event, task=TaskId(page.id))
 
     def amend_all(self, pages: Sequence[TaskPage]) -> None:
         """Apply changed priorities and deadlines of tasks."""

@@ -328,9 +328,10 @@ class Journal:
             self.counts.put(page.id, page.state)
             self.live_of.setdefault(page.owner, {})[page.id] = page
             self._join_lease(page)
-            names = page.spec.attachments
-            self.attachments.update((page.owner, name) for name in names)
-            self.inputs.need(page.spec)
+            if names := page.spec.attachments:
+                self.attachments.update((page.owner, name) for name in names)
+            if page.spec.inputs:
+                self.inputs.need(page.spec)
         self._restore_inputs()
         return pages
 
