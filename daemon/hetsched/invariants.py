@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,12 +12,15 @@ from hetsched.tasks import PLACEABLE, State
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
+    from hetsched.accounts import OwnerAccount
     from hetsched.arrays import ArrayKey
     from hetsched.queues import RunQueue
     from hetsched.system import ResourceState, System
     from hetsched.tasks import TaskRecord
 
 
+ROUNDED = 1e-6
+"""Difference of sums of charges that comes from rounding."""
 NOWHERE: list[str] = []
 """Places of a task that is in no queue and on no resource; never changed."""
 
@@ -39,6 +43,7 @@ def check(system: System) -> None:
     for task in system.departing.values():
         if task.state is not State.RUNNING:
             raise BugError(f"task {task.id} is departing while {task.state}")
+    _check_accounts(system)
 
 
 # This runs after every step of a test, so messages are only built when they are needed.
@@ -121,6 +126,32 @@ def _check_running(
         first = task.train[0] if task.train else None
         if task.resource != name or first is None or first.id not in state.running:
             raise BugError(f"task {task.id} is in no train that runs on {name}")
+
+
+def _check_accounts(system: System) -> None:
+    """Check the waiting and the charged tasks of each owner's account."""
+    waiting: Counter[OwnerAccount] = Counter()
+    running: Counter[OwnerAccount] = Counter()
+    charged: dict[OwnerAccount, float] = {}
+    for task in system.tasks.values():
+        account = task.row.account
+        waiting[account] += task.state in PLACEABLE
+        if task.state is State.RUNNING:
+            running[account] += 1
+            charged[account] = charged.get(account, 0.0) + task.charge
+    for account, number in waiting.items():
+        if account.waiting != number:
+            wrong = f"{number} tasks wait, and {account.waiting} are counted"
+            raise BugError(f"account {account.number}: {wrong}")
+        if account.running not in (0, running[account]):
+            wrong = f"{running[account]} tasks run, and {account.running} are charged"
+            raise BugError(f"account {account.number}: {wrong}")
+        expected = charged[account] if account.running else 0.0
+        if not math.isclose(
+            account.charged, expected, rel_tol=ROUNDED, abs_tol=ROUNDED
+        ):
+            wrong = f"charges of {expected} s, and {account.charged} are counted"
+            raise BugError(f"account {account.number}: {wrong}")
 
 
 def _check_task(task: TaskRecord, places: list[str], system: System) -> None:

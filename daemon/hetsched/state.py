@@ -257,8 +257,6 @@ class SchedulerState:
     def dispatch(self, task: TaskRecord, state: ResourceState) -> None:
         """Run a task, already out of its queue, in a free slot."""
         name = state.resource.name
-        if self.shares.compared:
-            self.shares.take_turn(task, state)
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
@@ -276,8 +274,6 @@ class SchedulerState:
         self, task: TaskRecord, state: ResourceState, first: TaskRecord
     ) -> None:
         """Run a task, already out of its queue, behind the first of a train, in its slot."""
-        if self.shares.compared:
-            self.shares.take_turn(task, state)
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
@@ -453,6 +449,8 @@ class SchedulerState:
     def occupy(self, task: TaskRecord, state: ResourceState) -> None:
         """Assign a slot of a resource to a task."""
         submitted, now = task.submitted, self.system.now
+        if self.shares.compared:
+            self.shares.take_turn(task, state)
         if submitted.at_once:
             self.arrays.enter(task)
         if self.admission.limited:

@@ -87,6 +87,14 @@ def _change(task: TaskId, **fields: object) -> Callable[[System], None]:
     return change
 
 
+def _miscounts(**fields: float) -> Callable[[System], None]:
+    def miscount(system: System) -> None:
+        for name, value in fields.items():
+            setattr(system.tasks[ONE].row.account, name, value)
+
+    return miscount
+
+
 def _leaves_waiting(system: System) -> None:
     system.departing[THREE] = system.tasks[THREE]
     system.tasks[THREE].intent = Yield()
@@ -164,6 +172,12 @@ BROKEN: dict[str, tuple[Callable[[System], None], str]] = {
     "waits for two things": (
         lambda system: system.beginnings.add(system.tasks[FOUR]),
         "waits for an instant while it does not wait, or waits for a task: task 4",
+    ),
+    "waits uncounted": (_miscounts(waiting=3), "1 tasks wait, and 3 are counted"),
+    "runs uncharged": (_miscounts(running=2), "1 tasks run, and 2 are charged"),
+    "charged wrongly": (
+        _miscounts(charged=9.0),
+        r"charges of 0.0 s, and 9.0 are counted",
     ),
     "too often": (_change(ONE, retried=1), "was run again too often: task 1"),
 }
