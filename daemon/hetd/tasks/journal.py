@@ -221,10 +221,13 @@ class Journal:
         recent = (
             task
             for task, page in self._recent.items()
-            if task < top and owner in (None, page.owner)
+            if task < top and owner in (None, page.owner) and task not in self._going
         )
         known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
-        with closing(self._store.ended(top, most, owner, marked=marked)) as stored:
+        # else the store would look through all unfinished tasks for an ended one
+        after = known[most - 1] if len(known) >= most else 0
+        ended = self._store.ended(top, most, owner, after=after, marked=marked)
+        with closing(ended) as stored:
             yield from islice(self._merged(known, stored), most)
 
     def _merged(
@@ -235,7 +238,9 @@ class Journal:
         task = next(waiting, 0)
         for number, encoded in stored:
             while task > number:
-                yield from self._in_memory(task)
+                page = self._in_memory(task)
+                if page is not None:
+                    yield page
                 task = next(waiting, 0)
             if task == number:
                 task = next(waiting, 0)
@@ -243,13 +248,14 @@ class Journal:
             if number not in self._going:
                 yield found or self._decoded(encoded)
         while task:
-            yield from self._in_memory(task)
+            page = self._in_memory(task)
+            if page is not None:
+                yield page
             task = next(waiting, 0)
 
-    def _in_memory(self, task: int) -> Iterator[TaskPage]:
+    def _in_memory(self, task: int) -> TaskPage | None:
         found = self.live.get(task) or self._recent.get(task)
-        if found is not None and task not in self._going:
-            yield found
+        return None if task in self._going else found
 
     def ended_since(self, at: float, most: int) -> list[int] | None:
         """List the tasks that ended at a time or later; None if there are more than `most`.
