@@ -202,6 +202,7 @@ class Journal:
         owner: int | None = None,
         *,
         marked: bool = False,
+        unended: bool = True,
     ) -> Iterator[TaskPage]:
         """Iterate over the newest tasks with smaller ids than `before`.
 
@@ -212,12 +213,14 @@ class Journal:
             most: how many at most.
             owner: whose; None: everybody's.
             marked: of the stored tasks, only the marked ones (`Batch.marked`).
+            unended: whether unfinished tasks are among them.
 
         """
         top = self._next if before is None else min(before, self._next)
         # live tasks stand in the order of their ids
-        unended = self.live if owner is None else self.live_of.get(owner, {})
-        live = islice((task for task in reversed(unended) if task < top), most)
+        live_ones = self.live if owner is None else self.live_of.get(owner, {})
+        waiting = reversed(live_ones) if unended else iter(())
+        live = islice((task for task in waiting if task < top), most)
         recent = (
             task
             for task, page in self._recent.items()
@@ -486,7 +489,8 @@ class Journal:
     ) -> None:
         """Note a change for those who hear of it.
 
-        State and resource are those of the record: the task may have changed again since.
+        State and resource are those of the record: the task may have changed again since,
+        unless it has ended.
         """
         if page.id in self._refused:
             return
@@ -495,7 +499,7 @@ class Journal:
             id=page.id,
             state=TOLD[record.state],
             at=now,
-            resource=record.resource,
+            resource=page.resource if record.state in ENDED else record.resource,
             progress=page.progress,
             reason=page.reason if order is None else order.text or None,
             result=page.result,
@@ -552,7 +556,10 @@ class Journal:
 
     def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
         """Open the segment of a task that started behind others and has ended by now."""
-        self._start_segment(page, page.resource or "", max(now, _latest(page)), rule)
+        resource = (
+            page.runtime.resource or ""
+        )  # `page.resource` is that of its segments
+        self._start_segment(page, resource, max(now, _latest(page)), rule)
         self._begun.add(page.id)
 
     def end_by_error(self, page: TaskPage, reason: str | None, now: float) -> None:

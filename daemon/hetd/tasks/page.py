@@ -114,7 +114,13 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def resource(self) -> str | None:
-        return self.runtime.resource
+        """Where it runs, or in whose queue it waits; of an ended task, where it ran last.
+
+        The scheduler's record may name the queue in which a task waited when it was cancelled.
+        """
+        if self.runtime.state not in ENDED:
+            return self.runtime.resource
+        return self.segments[-1].resource if self.segments else None
 
     @property
     def progress(self) -> float:
