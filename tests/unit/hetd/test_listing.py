@@ -217,6 +217,12 @@ def test_names_of_tasks_that_wait_or_have_just_ended_are_found(own: Shell) -> No
         ({"states": sorted(m.ENDED)}, HISTORY),
         ({"states": sorted(m.ENDED), "since": 4001.0}, 1000),
         ({"states": ["failed"]}, 3),
+        ({"states": ["completed"]}, HISTORY - 3),
+        ({"states": ["completed"], "before": 100}, 98),
+        ({"states": ["completed", "failed"]}, HISTORY),
+        ({"states": ["completed", "held"]}, HISTORY - 2),
+        ({"states": ["held"]}, 1),
+        ({"states": ["queued"]}, 0),
         ({"name": "sweep"}, 2),
     ],
 )
@@ -229,6 +235,12 @@ def test_tasks_are_counted(own: Shell, fields: dict[str, Any], expected: int) ->
 
     assert answer.count == expected
     assert own.journal.bytes_read - before < 10_000
+
+
+def test_completed_tasks_since_a_time_are_counted(own: Shell) -> None:
+    request = m.ListTasks(1, mine=True, count=True, states=["completed"], since=4001.0)
+
+    assert own.ask(request, USER).count == 999
 
 
 def test_those_that_ended_since_a_time_are_listed_by_their_ends(own: Shell) -> None:
