@@ -90,9 +90,9 @@ class ListRequests:
             yield from self._known(request.before, owner, [])
         elif (recent := self._recently_ended(request)) is None:
             some = request.name or request.job or (states and "completed" not in states)
-            unended = not states or not states <= m.ENDED
+            unfinished = not states or not states <= m.ENDED
             yield from self._newest(
-                request.before, owner, marked=bool(some), unended=unended
+                request.before, owner, marked=bool(some), unfinished=unfinished
             )
         elif states and states <= m.ENDED:
             yield from self._ended(request.before, owner, recent)
@@ -151,14 +151,14 @@ class ListRequests:
                 yield None
 
     def _newest(
-        self, before: int | None, owner: int | None, *, marked: bool, unended: bool
+        self, before: int | None, owner: int | None, *, marked: bool, unfinished: bool
     ) -> Iterator[TaskPage | None]:
         reading = ReadBudget(self._journal)
         there_is_more = True
         while there_is_more:
             there_is_more = False
             found = self._journal.newest(
-                before, LOOKS, owner, marked=marked, unended=unended
+                before, LOOKS, owner, marked=marked, unfinished=unfinished
             )
             for page in found:
                 before = page.id
@@ -221,7 +221,7 @@ class ListRequests:
             counting = self._count_fitting(peer, request)
         else:
             ended = self._count_ended(peer, request, owner)
-            counting = chain(self._count_unended(request, owner), ended)
+            counting = chain(self._count_unfinished(request, owner), ended)
         count = 0
         for some in counting:
             count += some
@@ -230,7 +230,9 @@ class ListRequests:
         # a task that ends in between may be counted among the others only
         return m.TaskList(request.request, [], live, count=max(0, count))
 
-    def _count_unended(self, request: m.ListTasks, owner: int | None) -> Iterator[int]:
+    def _count_unfinished(
+        self, request: m.ListTasks, owner: int | None
+    ) -> Iterator[int]:
         """Count in memory."""
         journal, before = self._journal, request.before
         live = journal.live if owner is None else journal.live_of.get(owner, {})

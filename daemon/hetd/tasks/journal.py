@@ -202,7 +202,7 @@ class Journal:
         owner: int | None = None,
         *,
         marked: bool = False,
-        unended: bool = True,
+        unfinished: bool = True,
     ) -> Iterator[TaskPage]:
         """Iterate over the newest tasks with smaller ids than `before`.
 
@@ -213,13 +213,13 @@ class Journal:
             most: how many at most.
             owner: whose; None: everybody's.
             marked: of the stored tasks, only the marked ones (`Batch.marked`).
-            unended: whether unfinished tasks are among them.
+            unfinished: whether unfinished tasks are among them.
 
         """
         top = self._next if before is None else min(before, self._next)
         # live tasks stand in the order of their ids
         live_ones = self.live if owner is None else self.live_of.get(owner, {})
-        waiting = reversed(live_ones) if unended else iter(())
+        waiting = reversed(live_ones) if unfinished else iter(())
         live = islice((task for task in waiting if task < top), most)
         recent = (
             task

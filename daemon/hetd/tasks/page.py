@@ -114,7 +114,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def resource(self) -> str | None:
-        """Where it runs, or in whose queue it waits; of an ended task, where it ran last.
+        """Resource that runs it or has it in its queue; of an ended task, the last that ran it.
 
         The scheduler's record may name the queue in which a task waited when it was cancelled.
         """
