@@ -199,7 +199,7 @@ def set_version(app_class: type[Task], attachment: str) -> None:
 def goes_by_value(app_class: type[Task]) -> bool:
     """Return whether no other process can import this class as this one did."""
     local = "<locals>" in app_class.__qualname__
-    return local or app_class.__module__ == "__main__" or _file_of(app_class) is None
+    return local or app_class.__module__ == "__main__" or _source_of(app_class) is None
 
 
 def value_name(app_class: type[Task], attachment: str) -> str:
@@ -221,11 +221,17 @@ def attachment_of(app: str) -> str:
 
 def _file_of(app_class: type[Task]) -> Path | None:
     """Return the file that defines a class; None: it was defined interactively."""
+    source = _source_of(app_class)
+    return None if source is None else Path(source).resolve()
+
+
+def _source_of(app_class: type[Task]) -> str | None:
+    """Return what the module of a class names as its file, if that exists."""
     try:
-        path = Path(inspect.getfile(app_class))
+        source = inspect.getfile(app_class)
     except (OSError, TypeError):
         return None
-    return path.resolve() if path.is_file() else None
+    return source if os.path.isfile(source) else None  # noqa: PTH113  for speed
 
 
 def _find_name(app_class: type[Task]) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Place = list[str | int]
 """Path to a value in a task's parameters: keys of maps, and positions in lists."""
+SIMPLE = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of most parameters; their values contain no reference."""
 
 
 class TaskReference:
@@ -94,7 +96,10 @@ def taken_out(
 
     """
     collector = _Collector()
-    cleared = {name: collector.cleared(value, [name]) for name, value in params.items()}
+    cleared = {
+        name: value if type(value) in SIMPLE else collector.cleared(value, [name])
+        for name, value in params.items()
+    }
     if len(collector.places) > MAX_INPUTS:
         raise InputError(
             f"results of {len(collector.places)} tasks, at most {MAX_INPUTS}: combine "
@@ -166,7 +171,11 @@ def _contains_reference(value: Any, depth: int) -> bool:
     if isinstance(value, dict):
         return any(_contains_reference(each, depth + 1) for each in value.values())
     if isinstance(value, list | tuple):
-        return any(_contains_reference(each, depth + 1) for each in value)
+        return any(
+            _contains_reference(each, depth + 1)
+            for each in value
+            if type(each) not in SIMPLE
+        )
     return False
 
 

@@ -48,6 +48,7 @@ def answers(store: Store) -> list[Any]:
             for limit in (1, 50)
         ],
         [list(store.ended(99, 50, owner)) for owner in (1, 2, 3)],
+        [list(store.ended(99, 50, owner, after=9)) for owner in (None, 1, 2)],
         [list(store.ended(99, 50, owner, marked=True)) for owner in (None, 1, 2)],
         [store.task(task) for task in range(40)],
         store.last_id(),

@@ -87,6 +87,29 @@ def test_a_cut_listing_says_so(hetctl: Terminal) -> None:
         assert f"showing the newest 2 of {found['total']}" in short.stderr
 
 
+def test_a_cut_listing_of_completed_tasks_says_so(hetctl: Terminal) -> None:
+    hetctl("submit", "--count", "3", "--wait", "--", "true")
+    there = len(hetctl.json("list", "--state", "completed")["tasks"])
+
+    words = ("list", "--state", "completed", "--limit")
+    cut = f"hetctl: showing the newest 2 of {there}; --limit {there} shows all\n"
+    assert hetctl.completed(*words, "2").stderr == cut
+    assert hetctl.completed(*words, str(there)).stderr == ""
+
+
+def test_a_task_that_never_ran_is_listed_on_no_resource(hetctl: Terminal) -> None:
+    long = ("submit", "synthetic", "--seconds", '{"fpga": 600}', "--on", "fpga0")
+    (first,) = hetctl.json(*long)["ids"]
+    (task,) = hetctl.json(*long)["ids"]
+    assert hetctl.json("show", str(task))["resource"] == "fpga0"  # in its queue
+
+    hetctl("cancel", str(task), str(first))
+
+    (listed,) = hetctl.json("list", str(task))["tasks"]
+    assert (listed["state"], listed["resource"]) == ("cancelled", None)
+    assert "where" not in hetctl("show", str(task))
+
+
 def test_a_reason_stays_with_a_cancelled_task(hetctl: Terminal) -> None:
     (task,) = hetctl.json("submit", "--hold", "--", "true")["ids"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,10 @@ class Root(click.Group):
         kwargs["standalone_mode"] = False
         given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
         replace_closed_streams()
+        if "_HETCTL_COMPLETE" in os.environ:
+            from hetctl.completion_code import register
+
+            register()
         status = self._status(*args, **kwargs, as_json=_wants_json(given))
         discard_unwritten()
         sys.exit(status)

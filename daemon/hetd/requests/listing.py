@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import structs
 
 from hetd.requests.pages import AnswerPage
 from hetd.requests.slices import LOOKS, ReadBudget, chunks
@@ -89,7 +90,10 @@ class ListRequests:
             yield from self._known(request.before, owner, [])
         elif (recent := self._recently_ended(request)) is None:
             some = request.name or request.job or (states and "completed" not in states)
-            yield from self._newest(request.before, owner, marked=bool(some))
+            unfinished = not states or not states <= m.ENDED
+            yield from self._newest(
+                request.before, owner, marked=bool(some), unfinished=unfinished
+            )
         elif states and states <= m.ENDED:
             yield from self._ended(request.before, owner, recent)
         else:
@@ -147,13 +151,16 @@ class ListRequests:
                 yield None
 
     def _newest(
-        self, before: int | None, owner: int | None, *, marked: bool
+        self, before: int | None, owner: int | None, *, marked: bool, unfinished: bool
     ) -> Iterator[TaskPage | None]:
         reading = ReadBudget(self._journal)
         there_is_more = True
         while there_is_more:
             there_is_more = False
-            for page in self._journal.newest(before, LOOKS, owner, marked=marked):
+            found = self._journal.newest(
+                before, LOOKS, owner, marked=marked, unfinished=unfinished
+            )
+            for page in found:
                 before = page.id
                 yield page
                 there_is_more = reading.is_enough()
@@ -197,7 +204,7 @@ class ListRequests:
             expected[alike] = self._expected(spec, page.owner)
         known = expected[alike]
         known_as = kept_type(spec.type, spec.app, page.owner)
-        return msgspec.structs.replace(
+        return structs.replace(
             info,
             expected={name: seconds for name, (seconds, _) in known.items()},
             spread={name: spread for name, (_, spread) in known.items()},
@@ -208,29 +215,57 @@ class ListRequests:
     # ------------------------------------------------------------ count
 
     def _count(self, peer: Peer, request: m.ListTasks) -> Steps:
-        """Count the tasks that match: by owner, time and whether ended without any page."""
+        """Count the tasks that match, by states and times without most of their pages."""
         owner = self._owner(peer, request)
-        partly = request.states and set(request.states) != m.ENDED
-        if partly or request.ids is not None or request.name or request.job:
+        if request.ids is not None or request.name or request.job:
             counting = self._count_fitting(peer, request)
         else:
-            counting = self._count_all(request, owner)
+            ended = self._count_ended(peer, request, owner)
+            counting = chain(self._count_unfinished(request, owner), ended)
         count = 0
         for some in counting:
             count += some
             yield
         live = len(self._journal.live)
-        return m.TaskList(request.request, [], live, count=count)
+        # a task that ends in between may be counted among the others only
+        return m.TaskList(request.request, [], live, count=max(0, count))
 
-    def _count_all(self, request: m.ListTasks, owner: int | None) -> Iterator[int]:
+    def _count_unfinished(
+        self, request: m.ListTasks, owner: int | None
+    ) -> Iterator[int]:
+        """Count in memory."""
         journal, before = self._journal, request.before
-        since = 0 if request.since is None else int(request.since)
         live = journal.live if owner is None else journal.live_of.get(owner, {})
-        for some in chunks([] if request.states else list(live), COUNTED):
-            yield sum(before is None or task < before for task in some)
-        owners = [owner] if owner is not None else journal.usage.owners()
-        for each in owners:
-            yield from journal.count_ended(each, before, since)
+        if request.states and m.ENDED.issuperset(request.states):
+            return
+        for some in chunks(list(live), COUNTED):
+            known = (live[task] for task in some if task in live)
+            yield sum(
+                (before is None or page.id < before)
+                and (not request.states or page.state in request.states)
+                for page in known
+            )
+
+    def _count_ended(
+        self, peer: Peer, request: m.ListTasks, owner: int | None
+    ) -> Iterator[int]:
+        """Count by an index; completed ones as what is left without the others.
+
+        The others are found by another index, together with those that have a name or a
+        job; the pages of these are read.
+        """
+        states = m.ENDED.intersection(request.states) if request.states else m.ENDED
+        if "completed" not in states:
+            others, sign = states, 1
+        else:
+            others, sign = m.ENDED - states, -1
+            since = 0 if request.since is None else int(request.since)
+            owners = [owner] if owner is not None else self._journal.usage.owners()
+            for each in owners:
+                yield from self._journal.count_ended(each, request.before, since)
+        if others:
+            rest = structs.replace(request, states=sorted(others))
+            yield from (sign * some for some in self._count_fitting(peer, rest))
 
     def _count_fitting(self, peer: Peer, request: m.ListTasks) -> Iterator[int]:
         count = 0

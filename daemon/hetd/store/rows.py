@@ -196,6 +196,7 @@ class Reader:
         limit: int,
         owner: int | None = None,
         *,
+        after: int = 0,
         marked: bool = False,
     ) -> Generator[tuple[int, bytes], None, None]:
         """Read (id, entry) of ended tasks with smaller ids than `before`, newest first.
@@ -203,7 +204,11 @@ class Reader:
         They are read one by one, as they may be large.
 
         Args:
+            before: limit of the ids.
+            limit: how many at most.
             owner: whose; None: everybody's.
+            after: only larger ids. Without an owner, all rows in between are looked at,
+                those of unfinished tasks too.
             marked: only those that were marked (`Batch.marked`).
 
         """
@@ -211,10 +216,10 @@ class Reader:
         some = "INDEXED BY marked WHERE marked AND " if marked else "WHERE "
         query = (
             "SELECT id, ended, entry, sum FROM tasks "  # noqa: S608  a number of ours
-            f"{some}{whose}ended > 0 AND id < ? ORDER BY id DESC LIMIT ?"
+            f"{some}{whose}ended > 0 AND id < ? AND id > ? ORDER BY id DESC LIMIT ?"
         )
         with complaints(self._path):
-            cursor = self.connection.execute(query, (before, limit))
+            cursor = self.connection.execute(query, (before, after, limit))
         with closing(cursor):
             while row := self._next(cursor):
                 yield row[0], self._sound(row)

@@ -202,6 +202,7 @@ class Journal:
         owner: int | None = None,
         *,
         marked: bool = False,
+        unfinished: bool = True,
     ) -> Iterator[TaskPage]:
         """Iterate over the newest tasks with smaller ids than `before`.
 
@@ -212,19 +213,24 @@ class Journal:
             most: how many at most.
             owner: whose; None: everybody's.
             marked: of the stored tasks, only the marked ones (`Batch.marked`).
+            unfinished: whether unfinished tasks are among them.
 
         """
         top = self._next if before is None else min(before, self._next)
         # live tasks stand in the order of their ids
-        unended = self.live if owner is None else self.live_of.get(owner, {})
-        live = islice((task for task in reversed(unended) if task < top), most)
+        live_ones = self.live if owner is None else self.live_of.get(owner, {})
+        waiting = reversed(live_ones) if unfinished else iter(())
+        live = islice((task for task in waiting if task < top), most)
         recent = (
             task
             for task, page in self._recent.items()
-            if task < top and owner in (None, page.owner)
+            if task < top and owner in (None, page.owner) and task not in self._going
         )
         known = sorted({*live, *heapq.nlargest(most, recent)}, reverse=True)
-        with closing(self._store.ended(top, most, owner, marked=marked)) as stored:
+        # else the store would look through all unfinished tasks for an ended one
+        after = known[most - 1] if len(known) >= most else 0
+        ended = self._store.ended(top, most, owner, after=after, marked=marked)
+        with closing(ended) as stored:
             yield from islice(self._merged(known, stored), most)
 
     def _merged(
@@ -235,7 +241,9 @@ class Journal:
         task = next(waiting, 0)
         for number, encoded in stored:
             while task > number:
-                yield from self._in_memory(task)
+                page = self._in_memory(task)
+                if page is not None:
+                    yield page
                 task = next(waiting, 0)
             if task == number:
                 task = next(waiting, 0)
@@ -243,13 +251,14 @@ class Journal:
             if number not in self._going:
                 yield found or self._decoded(encoded)
         while task:
-            yield from self._in_memory(task)
+            page = self._in_memory(task)
+            if page is not None:
+                yield page
             task = next(waiting, 0)
 
-    def _in_memory(self, task: int) -> Iterator[TaskPage]:
+    def _in_memory(self, task: int) -> TaskPage | None:
         found = self.live.get(task) or self._recent.get(task)
-        if found is not None and task not in self._going:
-            yield found
+        return None if task in self._going else found
 
     def ended_since(self, at: float, most: int) -> list[int] | None:
         """List the tasks that ended at a time or later; None if there are more than `most`.
@@ -481,7 +490,8 @@ class Journal:
     ) -> None:
         """Note a change for those who hear of it.
 
-        State and resource are those of the record: the task may have changed again since.
+        State and resource are those of the record: the task may have changed again since,
+        unless it has ended.
         """
         if page.id in self._refused:
             return
@@ -490,7 +500,7 @@ class Journal:
             id=page.id,
             state=TOLD[record.state],
             at=now,
-            resource=record.resource,
+            resource=page.resource if record.state in ENDED else record.resource,
             progress=page.progress,
             reason=page.reason if order is None else order.text or None,
             result=page.result,
@@ -547,7 +557,10 @@ class Journal:
 
     def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
         """Open the segment of a task that started behind others and has ended by now."""
-        self._start_segment(page, page.resource or "", max(now, _latest(page)), rule)
+        resource = (
+            page.runtime.resource or ""
+        )  # `page.resource` is that of its segments
+        self._start_segment(page, resource, max(now, _latest(page)), rule)
         self._begun.add(page.id)
 
     def end_by_error(self, page: TaskPage, reason: str | None, now: float) -> None:

@@ -114,7 +114,13 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     @property
     def resource(self) -> str | None:
-        return self.runtime.resource
+        """Resource that runs it or has it in its queue; of an ended task, the last that ran it.
+
+        The scheduler's record may name the queue in which a task waited when it was cancelled.
+        """
+        if self.runtime.state not in ENDED:
+            return self.runtime.resource
+        return self.segments[-1].resource if self.segments else None
 
     @property
     def progress(self) -> float:
@@ -165,15 +171,17 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
 
     def info(self, *, detail: bool) -> TaskInfo:
         """Return the task as users see it."""
+        spec, runtime = self.spec, self.runtime
         known = [each for each in counted(self.segments) if each.joules is not None]
-        return TaskInfo(
+        # thousands are listed at once: each field takes time, so those of full records follow
+        info = TaskInfo(
             id=self.id,
-            app=self.spec.app,
-            type=self.spec.type,
-            state=self.state.value,
+            app=spec.app,
+            type=spec.type,
+            state=runtime.state.value,
             owner=f"uid:{self.owner}",
-            name=self.spec.name,
-            job=self.spec.job,
+            name=spec.name,
+            job=spec.job,
             resource=self.resource,
             progress=self.progress,
             submitted=self.submitted,
@@ -181,45 +189,53 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             finished=self.finished,
             migrations=self.migrations,
             checkpoint_at=self.checkpoint_at,
-            segments=self.segments if detail else [],
             reason=self.reason,
             result=self.result,
-            priority=self.spec.priority,
-            params=_legible(self.spec.params) if detail else {},
-            after=self.spec.after,
-            after_any=self.spec.after_any,
-            after_notok=self.spec.after_notok,
-            inputs=self.spec.inputs if detail else _placeless(self.spec.inputs),
-            kinds=self.spec.kinds,
-            destination=self.runtime.destination,
+            priority=spec.priority,
+            after=spec.after,
+            after_any=spec.after_any,
+            after_notok=spec.after_notok,
+            inputs=_placeless(spec.inputs) if spec.inputs else spec.inputs,
+            kinds=spec.kinds,
+            destination=runtime.destination,
             joules=sum(each.joules or 0.0 for each in known) if known else None,
             measured=bool(known) and all(each.measured for each in known),
-            input_bytes=self.spec.input_bytes,
-            state_bytes=self.spec.state_bytes,
+            input_bytes=spec.input_bytes,
+            state_bytes=spec.state_bytes,
             deadline=self.deadline,
             snapshot=self.snapshot,
             snapshot_error=self.snapshot_error,
             at_risk=self.at_risk,
-            attempts=self.runtime.attempts,
-            last_output=self.last_output if detail else None,
+            attempts=runtime.attempts,
             exit_code=self.exit_code,
             warnings=self.warnings,
-            trace=self.trace if detail else "",
-            suspended=self.runtime.suspended,
+            suspended=runtime.suspended,
             submission=self.submission,
-            orders=self.orders if detail else [],
             requeued=self.requeued,
-            retries=self.spec.retries,
-            retried=self.runtime.retried,
+            retries=spec.retries,
+            retried=runtime.retried,
             begins=self.begins,
-            part_of=self.spec.part.task if self.spec.part else 0,
-            parts=list(self.runtime.parts),
-            lease=self.spec.lease,
-            lease_s=self.spec.lease_s,
+            part_of=spec.part.task if spec.part else 0,
+            parts=list(runtime.parts),
+            lease=spec.lease,
+            lease_s=spec.lease_s,
             fenced=self.fenced,
-            version=self.spec.version if detail else "",
-            resume=self.spec.resume if detail else False,
-            snapshots=self.snapshots_name if detail else "",
+        )
+        return self._in_full(info) if detail else info
+
+    def _in_full(self, info: TaskInfo) -> TaskInfo:
+        """Add what only full records hold."""
+        return msgspec.structs.replace(
+            info,
+            segments=self.segments,
+            params=_legible(self.spec.params),
+            inputs=self.spec.inputs,
+            last_output=self.last_output,
+            trace=self.trace,
+            orders=self.orders,
+            version=self.spec.version,
+            resume=self.spec.resume,
+            snapshots=self.snapshots_name,
         )
 
 

@@ -149,15 +149,15 @@ class AsyncClient:
 
         As `Client.map`: tasks whose results are no longer awaited are cancelled.
         """
-        tasks = await asyncio.to_thread(tasks_of, self.client.path, app, iterables)
+        tasks = tasks_of(self.client.path, app, iterables)
         submitted = await self.submit_many(tasks, **options)
         try:
             for task in submitted:
                 yield await task.result()
         finally:
-            for task in submitted:
-                if not task.handle.done():
-                    await task.cancel()
+            left = [task.id for task in submitted if not task.done()]
+            if left:
+                await asyncio.to_thread(self.client.cancel, *left)
 
     async def as_completed(
         self, tasks: Iterable[AsyncTask]

@@ -1,14 +1,18 @@
-"""Batches of tasks: results in order, or tasks as they end."""
+"""Batches of tasks: as messages; results in order, or tasks as they end."""
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import as_completed as futures_as_completed
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
+import msgspec
+
 from libtask.apps import LateTask, drafted, resolve
 from libtask.errors import InputError
 from libtask.inputs import taken_out
+from libtask.messages import MAX_FRAME, MAX_TASKS, TaskSpec, renumbered
 from libtask.parameters import parameters
 from libtask.task import Task
 from libtask.wording import shown
@@ -17,9 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from libtask.client.control import ControlRequests
     from libtask.client.handles import TaskHandle
 
 Handle = TypeVar("Handle", bound="TaskHandle")
+
+BATCH = MAX_TASKS
+"""Tasks in one submit: one commit of the daemon's store for all of them."""
+ROOM = MAX_FRAME - 4096
+"""Bytes of task descriptions in one submit; the rest of the frame is its envelope."""
+LINGER_S = 0.2
+"""Seconds after which described tasks are sent, although the next ones are slow to come:
+some ten times what it takes to describe `BATCH` of them."""
 
 
 def as_completed(
@@ -36,10 +49,13 @@ def as_completed(
         yield by_future[future]
 
 
-def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[Any]:
+def results(
+    client: ControlRequests, handles: Sequence[TaskHandle], deadline: float | None
+) -> Iterator[Any]:
     """Iterate over the results in the order of the tasks; cancel the rest at the end.
 
     Args:
+        client: the client that submitted them.
         handles: the tasks.
         deadline: deadline of each result, monotonic seconds.
 
@@ -53,9 +69,9 @@ def results(handles: Sequence[TaskHandle], deadline: float | None) -> Iterator[A
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             yield handle.result(left)
     finally:
-        for handle in handles:
-            if not handle.done():
-                handle.cancel()
+        unfinished = [handle.id for handle in handles if not handle.done()]
+        if unfinished:
+            client.cancel(*unfinished)
 
 
 def is_application(app: object) -> TypeGuard[type[Task]]:
@@ -65,8 +81,8 @@ def is_application(app: object) -> TypeGuard[type[Task]]:
 
 def tasks_of(
     socket: Path, app: str | Callable[..., Any], iterables: Sequence[Iterable[Any]]
-) -> list[Task | LateTask]:
-    """Build a task for each group of arguments, as `map` pairs them.
+) -> Iterator[Task | LateTask]:
+    """Build a task for each group of arguments, as `map` pairs them, when it is taken.
 
     Args:
         socket: the daemon's socket, which determines the folder of attachments.
@@ -81,10 +97,12 @@ def tasks_of(
     if isinstance(app, str):
         app = resolve(app)
     if is_application(app):
-        return [_task_of(app, each) for each in groups]
-    from libtask.client.call import alone  # it imports cloudpickle
+        yield from (_task_of(app, each) for each in groups)
+        return
+    from libtask.client.call import alone, pickled_once  # they import cloudpickle
 
-    return [alone(socket, app, each) for each in groups]
+    function = pickled_once(app)
+    yield from (alone(socket, function, each) for each in groups)
 
 
 def _task_of(app_class: type[Task], arguments: tuple[Any, ...]) -> Task | LateTask:
@@ -113,3 +131,57 @@ def checked_tasks(tasks: Iterable[Any]) -> Iterator[Task | LateTask]:
                 " for calls of a function use map"
             )
         yield task
+
+
+def chunks(
+    specs: Iterable[TaskSpec], seconds: float = math.inf
+) -> Iterator[list[TaskSpec]]:
+    """Split specs into chunks that fit into a message, each as soon as it is full.
+
+    Args:
+        specs: the tasks.
+        seconds: time after which a chunk is complete, however few have come.
+
+    """
+    chunk: list[TaskSpec] = []
+    filled = 0
+    due = time.monotonic() + seconds
+    for spec in specs:
+        length = len(msgspec.msgpack.encode(spec))
+        if chunk and filled + length > ROOM:
+            yield chunk
+            chunk, filled, due = [], 0, time.monotonic() + seconds
+        chunk.append(spec)
+        filled += length
+        if len(chunk) == BATCH or time.monotonic() > due:
+            yield chunk
+            chunk, filled, due = [], 0, time.monotonic() + seconds
+    if chunk:
+        yield chunk
+
+
+def anchored(index: int, spec: TaskSpec, earlier: list[TaskHandle]) -> TaskSpec:
+    """Replace references to earlier messages by ids: `-k` counts within one message."""
+    before = [
+        *spec.after,
+        *spec.after_any,
+        *spec.after_notok,
+        *(each.task for each in spec.inputs),
+    ]
+    if all(number > 0 or -number <= index for number in before):
+        return spec
+    known = len(earlier)
+    if any(-number > index + known for number in before):
+        raise InputError(f"after: {min(before)} is before the first task of the submit")
+
+    def absolute(number: int) -> int:
+        if number > 0 or -number <= index:
+            return number
+        return earlier[known + index + number].id
+
+    return renumbered(spec, absolute)
+
+
+def key_of_part(key: str, number: int) -> str:
+    """Return the key of a message of a submission that takes several."""
+    return f"{key}/{number}" if key and number else key

@@ -12,11 +12,11 @@ import msgspec
 
 from libtask.attachments import FOLDER, Attachments
 from libtask.endpoint import launcher_folder
-from libtask.messages import COMMAND
+from libtask.messages import COMMAND, MAX_TASKS
 from libtask.origin import current_folder, exported, here, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from libtask.messages import TaskSpec
@@ -57,25 +57,25 @@ class OriginFiles:
         self._name = ""
         self._until = 0.0
 
-    def stamp(self, specs: list[TaskSpec], export: Export) -> list[TaskSpec]:
-        """Add the origin to tasks, except to programs.
+    def stamped(self, specs: Iterable[TaskSpec], export: Export) -> Iterator[TaskSpec]:
+        """Add the origin to tasks, except to programs, as they are taken.
 
         Raises:
             InputError: the environment is too large, or lacks an exported variable.
             HetError: the environment cannot be stored.
 
         """
-        if all(spec.app == COMMAND or spec.from_origin for spec in specs):
-            return specs
-        name = self._name_of(export)
-        return [
-            spec
-            if spec.app == COMMAND or spec.from_origin
-            else msgspec.structs.replace(
+        name, left = "", 0
+        for spec in specs:
+            if spec.app == COMMAND or spec.from_origin:
+                yield spec
+                continue
+            if not left:
+                name, left = self._name_of(export), MAX_TASKS
+            left -= 1
+            yield msgspec.structs.replace(
                 spec, attachments=[*spec.attachments, name], from_origin=True
             )
-            for spec in specs
-        ]
 
     def _name_of(self, export: Export) -> str:
         state = (_variables(), sys.path.copy(), current_folder(), export)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -255,8 +256,17 @@ def decode_from_daemon(frame: bytes) -> FromDaemon:
         MalformedError: the frame is malformed or unknown.
 
     """
+    collects = len(frame) > UNCOUNTED and gc.isenabled()
+    if collects:
+        # Until Python 3.12, garbage is collected in the midst of decoding, a score of times
+        # for a page of tasks: that takes longer than decoding, and none is garbage yet. No
+        # other thread runs meanwhile.
+        gc.disable()
     try:
         message: FromDaemon = _FROM_DAEMON_DIRECTLY.decode(frame)
     except _UNREADABLE:
         message = _decode(frame, _FROM_DAEMON, _unpack_trusted)
+    finally:
+        if collects:
+            gc.enable()
     return message

@@ -236,6 +236,7 @@ class SimulatedStore(Store):
         limit: int,
         owner: int | None = None,
         *,
+        after: int = 0,
         marked: bool = False,
     ) -> Generator[tuple[int, bytes], None, None]:
         tasks = self._disk.tasks
@@ -243,7 +244,8 @@ class SimulatedStore(Store):
             tasks = {task: page for task, page in tasks.items() if page[3]}
         if owner is not None:
             tasks = {t: page for t, page in tasks.items() if page[2] == owner}
-        found = sorted((t for t in tasks if tasks[t][0] and t < before), reverse=True)
+        ended = [t for t in tasks if tasks[t][0] and after < t < before]
+        found = sorted(ended, reverse=True)
         yield from [(task, tasks[task][1]) for task in found[:limit]]
 
     def task(self, task_id: int) -> bytes | None:

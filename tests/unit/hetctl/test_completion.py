@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from unit.fake_daemon import FakeDaemon, a_task
 from unit.hetctl.typed_commands import text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def completed(line: str, socket: Path) -> set[str]:
@@ -89,3 +87,88 @@ def test_the_code_names_the_program(shell: str) -> None:
 
 def test_completion() -> None:
     assert "_HETCTL_COMPLETE" in text("completion", "bash")
+
+
+# ------------------------------------------------------------ in the shells themselves
+
+IN_ZSH = """
+compdef() { }
+compset() { IPREFIX=${PREFIX%%=*}=; PREFIX=${PREFIX#*=} }
+compadd() { print -rl -- $IPREFIX$^completions }
+_describe() { print -rl -- $IPREFIX$^completions_with_descriptions }
+source $1
+shift
+words=("$@") CURRENT=$# PREFIX=${@[-1]}
+_hetctl_completion
+"""
+"""A completion in zsh, with stand-ins for the functions that the code calls."""
+
+
+def _code(shell: str, folder: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "hetctl", "completion", shell],
+        capture_output=True,
+        check=True,
+    )
+    path = folder / f"hetctl.{shell}"
+    path.write_bytes(done.stdout)
+    return path
+
+
+def _offered(shell: str, line: str, daemon: FakeDaemon, folder: Path) -> list[str]:
+    """Press Tab at the end of a line in a shell, if it is installed."""
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    code = str(_code(shell, folder))
+    if shell == "fish":
+        words = ["--no-config", "-c", f"source {code}; complete -C '{line}'"]
+    else:
+        words = ["-f", "-c", IN_ZSH, "zsh", code, *line.split(" ")]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "HETD_SOCKET": str(daemon.path), "HOME": str(folder)}
+    done = subprocess.run(
+        [program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | own,
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["fish", "zsh"])
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("hetctl list --state co", ["completed"]),
+        ("hetctl list --state=co", ["--state=completed"]),
+        ("hetctl migrate 11 --to=c", ["--to=cpu"]),
+        ("hetctl cancel @st", ["@study"]),
+        ("hetctl cancel 11,@", ["11,@study"]),
+        ("hetctl submit he", ["heat"]),
+    ],
+)
+def test_values_are_completed_in_a_shell(
+    shell: str, line: str, offered: list[str], daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    daemon.tasks = {11: a_task(11, state="running", name="study.1")}
+
+    assert _offered(shell, line, daemon, tmp_path) == offered
+
+
+@pytest.mark.parametrize(("shell", "between"), [("fish", "\t"), ("zsh", ":")])
+def test_descriptions_are_shown_with_their_commas(
+    shell: str, between: str, daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    (found,) = _offered(shell, "hetctl pol", daemon, tmp_path)
+
+    assert found.startswith(f"policy{between}Show, list or set the policy")
+
+
+def test_files_are_completed_in_fish(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (tmp_path / "picture.tiff").touch()
+
+    line = f"hetctl submit {tmp_path}/pic"
+    assert _offered("fish", line, daemon, tmp_path) == [f"{tmp_path}/picture.tiff"]

@@ -64,13 +64,13 @@ def test_a_cut_listing_is_reported() -> None:
 
 
 @pytest.mark.usefixtures("old_and_new")
-def test_tasks_in_some_states_are_not_counted_for_a_table() -> None:
-    words = ["list", "--state", "running", "--state", "queued", "--limit", "1"]
-    result = CliRunner().invoke(main, words)
+def test_a_cut_listing_of_tasks_in_some_states_is_reported() -> None:
+    words = ["list", "--state", "running", "--state", "queued", "--limit"]
+    result = CliRunner().invoke(main, [*words, "1"])
 
-    cut = "hetctl: showing the newest 1; a larger --limit shows more\n"
-    assert result.stderr == cut
-    assert document(*words)["total"] == 2
+    assert result.stderr == "hetctl: showing the newest 1 of 2; --limit 2 shows all\n"
+    assert document(*words, "1")["total"] == 2
+    assert not CliRunner().invoke(main, [*words, "2"]).stderr
 
 
 def test_history_has_the_last_to_end_first_however_long_ago_it_came(

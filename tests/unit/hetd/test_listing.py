@@ -14,7 +14,7 @@ from libtask import messages as m
 from unit.daemon_shell import OTHER, USER, Shell, a_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -67,7 +67,7 @@ def listed(shell: Shell, uid: int, **fields: object) -> tuple[list[int], int]:
 
     connection = shell.store.connection
     connection.set_progress_handler(count, EACH)
-    request = m.ListTasks(1, mine=True, **fields)  # type: ignore[arg-type]  # of a request
+    request = m.ListTasks(1, **{"mine": True, **fields})  # type: ignore[arg-type]  # of a request
     found = [info.id for info in shell.ask(request, uid).tasks]
     connection.set_progress_handler(None, 0)
     return found, steps
@@ -91,6 +91,48 @@ def test_own_tasks_are_found_among_many_of_others(shell: Shell) -> None:
 
     assert listed(shell, USER, limit=2)[0] == [*waiting, MINE[2]]
     assert listed(shell, USER, limit=2, before=MINE[2])[0] == [MINE[1], MINE[0]]
+
+
+def test_a_page_of_unfinished_tasks_takes_no_look_at_the_others(
+    restart: Callable[..., Shell],
+) -> None:
+    shell = restart()
+    waiting = [
+        task for _ in range(6) for task in shell.submit(*[a_spec(hold=True)] * 500)
+    ]
+    shell.commit()
+
+    found, steps = listed(shell, 0, mine=False, limit=300)
+
+    assert found == waiting[:-301:-1]
+    assert (
+        steps < 5000
+    )  # a look at all of them takes six for each, and a page has two steps
+
+
+@pytest.mark.parametrize("uid", [0, USER])
+def test_unfinished_tasks_and_ended_ones_of_all_ages_stand_in_order(
+    restart: Callable[..., Shell], uid: int
+) -> None:
+    shell = restart()
+    tasks = [
+        task for _ in range(3) for task in shell.submit(*[a_spec(hold=True)] * 400)
+    ]
+    shell.ask(m.Control(1, "cancel", tasks[::3]))
+    shell.commit()
+    shell.ask(m.Control(1, "cancel", tasks[1::3][-300:]))  # not stored yet
+    gone = [
+        *tasks[::3][-40:],
+        *tasks[1::3][-40:],
+    ]  # in one step, which awaits no commit
+    shell.ask(m.DeleteTasks(1, gone))
+
+    found: list[int] = []
+    for _ in range(6):
+        before = found[-1] if found else None
+        found += listed(shell, uid, mine=False, limit=270, before=before)[0]
+
+    assert found == sorted(set(tasks).difference(gone), reverse=True)
 
 
 def test_the_history_of_all_is_listed_to_a_ruler_only(shell: Shell) -> None:
@@ -175,6 +217,12 @@ def test_names_of_tasks_that_wait_or_have_just_ended_are_found(own: Shell) -> No
         ({"states": sorted(m.ENDED)}, HISTORY),
         ({"states": sorted(m.ENDED), "since": 4001.0}, 1000),
         ({"states": ["failed"]}, 3),
+        ({"states": ["completed"]}, HISTORY - 3),
+        ({"states": ["completed"], "before": 100}, 98),
+        ({"states": ["completed", "failed"]}, HISTORY),
+        ({"states": ["completed", "held"]}, HISTORY - 2),
+        ({"states": ["held"]}, 1),
+        ({"states": ["queued"]}, 0),
         ({"name": "sweep"}, 2),
     ],
 )
@@ -187,6 +235,12 @@ def test_tasks_are_counted(own: Shell, fields: dict[str, Any], expected: int) ->
 
     assert answer.count == expected
     assert own.journal.bytes_read - before < 10_000
+
+
+def test_completed_tasks_since_a_time_are_counted(own: Shell) -> None:
+    request = m.ListTasks(1, mine=True, count=True, states=["completed"], since=4001.0)
+
+    assert own.ask(request, USER).count == 999
 
 
 def test_those_that_ended_since_a_time_are_listed_by_their_ends(own: Shell) -> None:

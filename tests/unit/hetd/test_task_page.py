@@ -12,6 +12,8 @@ from libtask import messages as m
 from unit.daemon_shell import a_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from unit.daemon_shell import Shell
 
 
@@ -76,3 +78,44 @@ def test_a_task_fits_into_an_answer_whatever_its_workers_report(shell: Shell) ->
     assert len(m.encode(m.TaskList(1, [info]))) < m.MAX_ANSWER
     assert info.segments[-1].log == longest
     assert info.segments[0].failed_attempt, "its texts are cut, not left out"
+
+
+# ------------------------------------------------------------ where it ran
+
+
+def _where(shell: Shell, task: int) -> tuple[str, str | None]:
+    (info,) = shell.ask(m.ListTasks(1, ids=[task])).tasks
+    explained = shell.ask(m.Explain(1, task))
+    assert explained.resource == info.resource
+    return info.state, info.resource
+
+
+def test_a_task_that_is_cancelled_in_a_queue_was_on_no_resource(
+    restart: Callable[..., Shell],
+) -> None:
+    shell = restart()
+    shell.launcher()
+    *_, last = shell.submit(*[a_spec(kinds=["cpu"])] * 5)
+    assert _where(shell, last) == ("queued", "cpu")
+
+    shell.ask(m.Control(1, "cancel", [last]))
+
+    assert _where(shell, last) == ("cancelled", None)
+    told = [change for page, change in shell.journal.changes if page.id == last]
+    assert [(each.state, each.resource) for each in told][-1] == ("cancelled", None)
+    shell.commit()
+    assert _where(restart(), last) == ("cancelled", None)
+
+
+def test_a_task_that_is_cancelled_in_another_queue_ran_where_it_ran(
+    shell: Shell,
+) -> None:
+    (task,) = shell.submit(a_spec(hold=True))
+    entry = shell.journal.live[task]
+    begun = Record(TaskId(task), State.RUNNING, "dispatched", "gpu0")
+    shell.journal.record(begun, entry.submitted)
+    entry.runtime.resource = "cpu"  # it has yielded, and waits there
+
+    shell.ask(m.Control(1, "cancel", [task]))
+
+    assert _where(shell, task) == ("cancelled", "gpu0")

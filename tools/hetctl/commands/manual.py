@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import get_completion_class
 
+from hetctl.completion_code import register
 from hetctl.options import json_option
 from hetctl.output import emit, say
 
@@ -76,6 +77,7 @@ def _manual_text(root: click.Command, name: str) -> str:
 @click.pass_context
 def completion_command(ctx: click.Context, *, shell: str, as_json: bool) -> None:
     """Print shell completion code; for bash: eval "$(hetctl completion bash)"."""
+    register()
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"no completion for {shell}")

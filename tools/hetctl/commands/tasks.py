@@ -178,9 +178,7 @@ def list_command(
     with connect(socket) as client:
         found, selection = _listed_tasks(client, selectors, given)
         more = selection is not None and len(found) == given["limit"]
-        # counting by state reads all records
-        counted = not more or as_json or not given["states"]
-        total = client.count(selection) if more and counted else len(found)
+        total = max(client.count(selection), len(found)) if more else len(found)
         emulated = emulated_names(client)
     table_of = task_columns(emulated)
     found.sort(key=lambda info: info.id)
@@ -190,7 +188,7 @@ def list_command(
     else:
         lines = rows(kept, names, table_of)
         table(names, lines, parsable=given["parsable"])
-    report_truncation(len(kept), total if counted else None)
+    report_truncation(len(kept), total)
 
 
 def _list_jobs(

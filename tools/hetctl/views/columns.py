@@ -109,19 +109,9 @@ def _demand(name: str, columns: Mapping[str, Column[Item]], option: str) -> None
         raise InputError(f"{option}: no column {name!r}{hint}; there are: {there}")
 
 
-def report_truncation(shown: int, total: int | None) -> None:
-    """Report on standard error that a listing was cut by its limit.
-
-    Args:
-        shown: how many tasks are shown.
-        total: how many there are; None: more, and they were not counted.
-
-    """
-    if total is None:
-        say(
-            f"hetctl: showing the newest {shown}; a larger --limit shows more", err=True
-        )
-    elif shown < total:
+def report_truncation(shown: int, total: int) -> None:
+    """Report on standard error that a listing of `total` tasks was cut by its limit."""
+    if shown < total:
         say(
             f"hetctl: showing the newest {shown} of {total}; --limit {total} shows all",
             err=True,
