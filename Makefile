@@ -134,7 +134,7 @@ OPTIONS_powercuts := --cuts 200
 
 # The packages that `make install` installs, each with the hashes of its files: for every
 # platform and Python that uv knows of. Those of extras hold the others too.
-LOCKED := fpga-emulator nvidia plots metrics top parquet joblib pool
+LOCKED := fpga-emulator nvidia plots metrics top parquet joblib pool demo
 LOCKING := pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade
 
@@ -321,5 +321,6 @@ package:
 	  -e "s|@size@|$$(du -sk --exclude=DEBIAN $(DEB_ROOT) | cut -f1)|" \
 	  debian/control.in > $(DEB_ROOT)/DEBIAN/control
 	cd $(DEB_ROOT) && find usr -type f -exec md5sum {} + > DEBIAN/md5sums
-	dpkg-deb --root-owner-group -Z$(DEB_COMPRESSION) --build $(DEB_ROOT) $(DEB_FILE)
+	dpkg-deb --root-owner-group -Z$(DEB_COMPRESSION) --build $(DEB_ROOT) $(DEB_FILE).new
+	mv $(DEB_FILE).new $(DEB_FILE)
 	rm -r $(DEB_ROOT)

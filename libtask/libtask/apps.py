@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from libtask.app_modules import module_name
 from libtask.documents import ALL_CORES
 from libtask.errors import HetError, InputError, NotFoundError
 from libtask.inputs import taken_out
@@ -290,10 +291,7 @@ def _class_in_file(app: str) -> type[Task]:
 @functools.cache
 def _module_of(path: Path, changed: int) -> ModuleType:
     """Import a file under a unique name; an edited file is a new module."""
-    import hashlib
-
-    digest = hashlib.sha256(f"{path}:{changed}".encode()).hexdigest()[:12]
-    name = f"libtask_app_{path.stem}_{digest}"
+    name = module_name(path, changed)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: not a Python file")

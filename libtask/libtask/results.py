@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from libtask.app_modules import PREFIX
 from libtask.errors import InputError
 from libtask.messages import MAX_FRAME
 from libtask.pickles import pickled, unpickled, write_pickled
@@ -401,7 +402,7 @@ def _pickle(value: Any) -> Pickled:
     import cloudpickle
 
     module = sys.modules.get(type(value).__module__)
-    own = module is not None and module.__name__.startswith("libtask_app_")
+    own = module is not None and module.__name__.startswith(PREFIX)
     if own:
         cloudpickle.register_pickle_by_value(module)
     try:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import libtask.app_modules  # noqa: F401  compiled code may name modules as workers do
 from libtask.arrays import installed, on_arrays
 from libtask.messages import KINDS, Kind
 

@@ -199,6 +199,26 @@ def test_a_picture_is_labelled_and_hides_nothing(
     assert not any(area.overlaps(axes.bbox) for axes in canvas.axes)
 
 
+@pytest.mark.parametrize("id_", ["live-set1", "finish-time"])
+def test_bars_of_schedules_that_ended_late_are_seen(
+    id_: str, tmp_path: Path, saved: list[Any]
+) -> None:
+    late = {"live x": 0.7, "migration": 0.7}
+    rows = [row | {n: x for n, x in late.items() if n in row} for row in _rows(id_)]
+    figure = Figure(id_, rows, [], TITLE, source="on a made-up machine")
+
+    _drawing("loesch-2016", id_)(figure, tmp_path / "picture.png")
+
+    [canvas] = saved
+    for axes in canvas.axes:
+        bottom = axes.get_ylim()[0]
+        assert all(bar.get_height() > bottom for bar in axes.patches)
+
+
+def _rows(id_: str) -> list[Row]:
+    return ROWS["loesch-2016", id_]
+
+
 def _names(axis: Any) -> bool:
     """Whether the ticks of an axis are words, which say what they are."""
     texts = [label.get_text() for label in axis.get_ticklabels()]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from hetd.config import Config, read_config
 from hetdocs.keys import keys_of, tables
 from hetdocs.manpages import PAGES, write
 from hetsim.__main__ import COMMANDS as SIMULATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parents[2]
 SYSTEMD = REPOSITORY / "systemd"
@@ -131,14 +135,24 @@ def test_every_pinned_package_has_hashes_and_no_registry_is_named(path: Path) ->
     assert "://" not in path.read_text("utf-8")
 
 
+def _expanded(needed: list[str], extras: dict[str, list[str]]) -> Iterator[str]:
+    """List packages, in the place of `hetd[extra]` those of that extra."""
+    for each in needed:
+        own = re.fullmatch(r"hetd\[(.+)\]", each)
+        if own is None:
+            yield each
+        else:
+            yield from (more for name in own[1].split(",") for more in extras[name])
+
+
 def test_all_that_the_program_needs_is_pinned() -> None:
     document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
     extras = document["project"]["optional-dependencies"]
-    own = {"demo", "compiled"}  # the wheel of `compiled` is made here
-    wanted = {"hetd": [], **{name: extras[name] for name in extras if name not in own}}
+    del extras["compiled"]  # its wheel is made here
+    wanted = {"hetd": [], **extras}
 
     for name, more in wanted.items():
-        needed = [*document["project"]["dependencies"], *more]
+        needed = [*document["project"]["dependencies"], *_expanded(more, extras)]
         names = {re.split(r"[\[<>=~ ]", each)[0] for each in needed}
         assert names <= _pins(f"{name}.txt").keys(), name
     assert "hatchling" in _pins("build.txt")

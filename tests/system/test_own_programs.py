@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -154,3 +155,65 @@ def test_a_cancelled_program_of_its_own_ends_as_interrupted(
     assert process.returncode == 130
     assert errors == "count.py: interrupted\n"
     daemon.await_state(task.id, "cancelled")
+
+
+COMPILED = """
+    from dataclasses import dataclass
+    from numba import njit
+    import libtask
+
+    @dataclass
+    class Squares(libtask.Task):
+        n: int = 100
+
+        def load(self):
+            self.sum = 0
+
+        def total(self):
+            return self.n
+
+        def save(self, checkpoint):
+            return {"sum": self.sum, "compiled": sum(add.stats.cache_misses.values())}
+
+    @njit(cache=True)
+    def add(first, last):
+        total = 0
+        for i in range(first, last):
+            total += i * i
+        return total
+
+    @Squares.on("cpu")
+    def squares(task, device, checkpoint):
+        for strip in checkpoint.strips():
+            task.sum += add(strip.start, strip.stop)
+            yield
+
+    if __name__ == "__main__":
+        libtask.main(Squares)
+"""
+
+
+def test_code_that_a_worker_compiled_is_run_by_other_processes(
+    daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    path = tmp_path / "first" / "squares.py"
+    path.parent.mkdir()
+    path.write_text(textwrap.dedent(COMPILED))
+    answer = {"sum": 328350, "compiled": 0}
+
+    task = daemon.client.submit(f"{path}:Squares", {})
+    assert task.result(PATIENCE) == answer | {"compiled": 1}
+
+    copy = shutil.copytree(path.parent, tmp_path / "second") / path.name
+    for program in (path, copy):
+        process = _start(program, "--local")
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        assert json.loads(output.splitlines()[-1]) == answer
+
+    imports = [sys.executable, "-c", "import squares; print(squares.add(0, 100))"]
+    done = subprocess.check_output(imports, cwd=path.parent, text=True)
+    assert done == "328350\n"
+
+    task = daemon.client.submit(f"{copy}:Squares", {})
+    assert task.result(PATIENCE) == answer

@@ -245,6 +245,39 @@ def package(sources: Path) -> Path:
     return package
 
 
+HALF_A_PACKAGE = """#!/bin/sh
+for file; do :; done
+echo half > "$file"
+exit 1
+"""
+"""A `dpkg-deb` that ends while it writes its last argument, as one that is interrupted."""
+
+
+@pytest.mark.skipif(shutil.which("dpkg") is None, reason="needs dpkg")
+def test_a_package_that_is_not_finished_leaves_the_one_before(
+    sources: Path, tmp_path: Path
+) -> None:
+    stub = tmp_path / "dpkg-deb"
+    stub.write_text(HALF_A_PACKAGE, "utf-8")
+    stub.chmod(0o755)
+    here = dict.fromkeys([*SITES, sysconfig.get_path("purelib")])
+    target = tmp_path / "hetd.deb"
+    target.write_text("whole", "utf-8")
+
+    done = try_to_make(
+        sources,
+        "deb",
+        f"PATH={tmp_path}:{os.environ['PATH']}",
+        f"SITE={':'.join(here)}",
+        f"DEB_PYTHON={sys.executable}",
+        f"DEB_FILE={target}",
+    )
+
+    assert done.returncode != 0
+    assert target.with_name("hetd.deb.new").read_text("utf-8") == "half\n", done
+    assert target.read_text("utf-8") == "whole"
+
+
 @pytest.mark.skipif(bool(_missing()), reason=_missing() or "-")
 def test_a_package_is_installed_used_removed_and_purged(
     package: Path, tmp_path: Path

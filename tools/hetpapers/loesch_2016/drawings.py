@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hetpapers.pictures import open_canvas, save_canvas
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from hetpapers.figures import Figure
@@ -111,7 +111,8 @@ def draw_comparison(figure: Figure, path: Path) -> None:
         axes.bar(places, values, 0.4, color=POLICY_COLOURS[policy], label=policy)
     best = [row["at best"] for row in figure.rows]
     axes.plot(range(len(labels)), best, "k_", markersize=18, label="at the lower bound")
-    axes.set_ylim(0.95)
+    drawn = [row[name] for row in figure.rows for name in ("migration", "finish-time")]
+    axes.set_ylim(bottom_of(drawn, 0.95))
     axes.set_xticks(range(len(labels)), labels, fontsize=7)
     axes.set_ylabel("speed-up over affinity")
     axes.axhline(1.0, color="#888888", linewidth=0.8)
@@ -132,8 +133,16 @@ def draw_live(figure: Figure, path: Path) -> None:
         axes.set_ylabel("speed-up of migration")
         axes.set_title(f"over {policy}", fontsize=10)
         axes.axhline(1.0, color="#888888", linewidth=0.8)
-    both[0].set_ylim(0.8)
+    beside = [row for row in figure.rows if row["policy"] == "affinity"]
+    drawn = [row[column] for row in beside for column in _LIVE_COLUMNS]
+    both[0].set_ylim(bottom_of(drawn, 0.8))
     save_canvas(canvas, path)
+
+
+def bottom_of(drawn: Sequence[float], bottom: float) -> float:
+    """Return where the axis of bars begins: at `bottom`, or below a bar that would not show."""
+    least = min(drawn)
+    return bottom if least > bottom else 0.9 * least
 
 
 _LIVE_COLUMNS = {
