@@ -115,6 +115,8 @@ class Learned:
 
     """
 
+    uses_belief: ClassVar[bool] = True
+
     weights: str = "node"
     least_gain: float = 0.1
 

@@ -25,6 +25,7 @@ from hetsched.planning.expected_finish import (
 from hetsched.planning.probing import probes_of
 from hetsched.planning.troublesome_first import VirtualTask, troublesome_order
 from hetsched.policies import make_policy
+from hetsched.policy import uses_belief
 from hetsched.scheduler import Scheduler
 from hetsched.system import SECOND
 from hetsim.simulate import simulate
@@ -478,3 +479,20 @@ def test_paragon_completes_its_table_only_when_something_changes() -> None:
     finish(harness, actions, 20)
 
     assert completed.cache_info() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "asks"),
+    [
+        ("contention-aware", True),
+        ("lookahead", True),
+        ("learned", True),
+        ("heft", False),
+        ("sparrow", False),
+    ],
+)
+def test_policies_that_look_at_the_load_of_others_ask_for_it(
+    name: str, *, asks: bool
+) -> None:
+    """hetd reads the counters of what resources share only for these."""
+    assert uses_belief(make_policy(name, {})) is asks
