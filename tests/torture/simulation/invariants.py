@@ -67,7 +67,8 @@ class Inspector:
         pool = _pool_workers(runtime)
         for complaint in self._at_once(runtime, computing, pool):
             raise Violation(complaint)
-        self._demand_short([*_stray(runtime, computing), *_kept(runtime, pool)], now)
+        going_on = [*_stray(runtime, computing), *_unreleased(runtime, computing)]
+        self._demand_short([*going_on, *_kept(runtime, pool)], now)
 
     def _at_once(
         self, runtime: Runtime, computing: Computing, pool: list[PoolWorker]
@@ -187,6 +188,15 @@ def _stray(runtime: Runtime, computing: Computing) -> Iterator[str]:
             yield f"{name} goes on with task {task}, epoch {epoch}, not its own"
 
 
+def _unreleased(runtime: Runtime, computing: Computing) -> Iterator[str]:
+    """Report held tasks that compute: a daemon crashed before it recorded their release."""
+    live = runtime.scheduler.system.tasks
+    for _, (task, epoch, _) in computing:
+        theirs = _is_theirs(runtime, task, epoch)
+        if theirs and live[TaskId(task)].state is State.HELD:
+            yield f"task {task} computes, and is held"
+
+
 def _misplaced(runtime: Runtime, computing: Computing) -> Iterator[str]:
     """Report tasks that compute on another resource than the scheduler records."""
     for _, (task, epoch, resource) in computing:
@@ -196,6 +206,8 @@ def _misplaced(runtime: Runtime, computing: Computing) -> Iterator[str]:
         known = runtime.pool.worker_of(task)
         if known is None or not known.route or record.cancelling is not None:
             continue  # it has not registered with this daemon yet; or it is to end
+        if record.state is State.HELD:
+            continue  # see `_unreleased`
         if record.state is not State.RUNNING or record.resource != resource:
             believed = f"{record.state} {record.resource}"
             yield f"task {task} computes on {resource}, and is {believed}"
