@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched.ids import Nanoseconds
-from hetsched.queues import Turns, blocked_key
+from hetsched.queues import ExpectedUse, Turns, blocked_key
 from hetsched.system import LONGEST_S, SECOND
 from hetsched.tasks import TaskRecord
 
@@ -244,7 +244,8 @@ class NeedsLedger:
         the first of several equal tasks may not start, the others may not, either.
         """
         blocked = self._system.blocked
-        turns: Turns[object] = Turns()
+        use = ExpectedUse()
+        turns: Turns[object] = Turns(use)
         for task in blocked.heads():
             turns.offer(blocked_key(task), task, blocked.group_of(task))
         examined = 0
@@ -254,7 +255,7 @@ class NeedsLedger:
                 examined += 1
                 continue
             yield task
-            turns.charge(task)
+            use.charge(task)
             following = blocked.head_of(group)
             if following is not None:
                 turns.offer(blocked_key(following), following, group)

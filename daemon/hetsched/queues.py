@@ -60,6 +60,8 @@ class RunQueue:
         """The first entry of each bucket."""
         # Made when a policy asks for the deadlines of a row; None: none has asked yet.
         self._orders: dict[Row, DeadlineOrder[TaskRecord]] | None = None
+        # The rows of each owner, in order; None: nobody has asked for them yet.
+        self._owners: dict[OwnerAccount, dict[Row, None]] | None = None
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -85,6 +87,8 @@ class RunQueue:
         if bucket is None:
             self._buckets[row] = [entry]
             self._heads[row] = entry
+            if self._owners is not None:
+                self._owners.setdefault(account, {})[row] = None
         else:
             self._insert(bucket, row, entry)
         if self._orders is not None and row in self._orders:
@@ -121,6 +125,8 @@ class RunQueue:
         if not bucket:
             del self._buckets[row]
             del self._heads[row]
+            if self._owners is not None:
+                _forget(row, self._owners)
             if self._orders is not None:
                 self._orders.pop(row, None)
         elif is_head:
@@ -166,7 +172,7 @@ class RunQueue:
         Of other owners as many as have their turn before it, by what is expected of them.
         """
         entry = self.entries[task]
-        if not self._is_mixed():
+        if not self.is_mixed():
             counts = {row: _index(b, entry) for row, b in self._buckets.items()}
         else:
             counts = self._count_turns_before(entry)
@@ -206,6 +212,22 @@ class RunQueue:
         """Return the rows with at least one waiting task."""
         return self._buckets.keys()
 
+    def is_mixed(self) -> bool:
+        """Whether tasks of several owners wait."""
+        return len(self._by_owner()) > 1
+
+    def rows_of_owners(self) -> list[Iterable[Row]]:
+        """Return the rows of each owner with at least one waiting task."""
+        return [rows.keys() for rows in self._by_owner().values()]
+
+    def _by_owner(self) -> dict[OwnerAccount, dict[Row, None]]:
+        """Return the rows of each owner; maintained from then on."""
+        if self._owners is None:
+            self._owners = {}
+            for row in self._buckets:
+                self._owners.setdefault(row.account, {})[row] = None
+        return self._owners
+
     def head_of(self, row: Row) -> TaskRecord:
         """Return the first task of a row in `rows()`."""
         return self._heads[row][1]
@@ -243,7 +265,7 @@ class RunQueue:
         if count == 1 and self._heads:
             return [self._first()]
         buckets = self._buckets
-        if self._is_mixed():
+        if self.is_mixed():
             return self._first_in_turn(count)
         if count * count > len(buckets):
             return [task for _, task in islice(merge(*buckets.values()), count)]
@@ -255,14 +277,10 @@ class RunQueue:
     def _first(self) -> TaskRecord:
         return min(self._heads.values())[1]
 
-    def _is_mixed(self) -> bool:
-        """Whether tasks of several owners wait."""
-        accounts = [row.account for row in self._buckets]
-        return any(account is not accounts[0] for account in accounts)
-
     def _first_in_turn(self, count: int) -> list[TaskRecord]:
         """Return the first tasks as their owners take turns. O(rows + count log rows)."""
-        turns: Turns[Iterator[Entry]] = Turns()
+        use = ExpectedUse()
+        turns: Turns[Iterator[Entry]] = Turns(use)
         for bucket in self._buckets.values():
             entries = iter(bucket)
             turns.offer(*next(entries), entries)
@@ -270,7 +288,7 @@ class RunQueue:
         while turns and len(found) < count:
             task, entries = turns.take()
             found.append(task)
-            turns.charge(task)
+            use.charge(task)
             following = next(entries, None)
             if following is not None:
                 turns.offer(*following, entries)
@@ -283,6 +301,14 @@ class RunQueue:
                 if task not in left_out:
                     yield task
                     break
+
+
+def _forget(row: Row, owners: dict[OwnerAccount, dict[Row, None]]) -> None:
+    """Remove a row without waiting tasks from those of its owner."""
+    rows = owners[row.account]
+    del rows[row]
+    if not rows:
+        del owners[row.account]
 
 
 def _index(bucket: Bucket, entry: Entry) -> int:
@@ -298,16 +324,35 @@ Place: TypeAlias = tuple[int, float, float, int, int]
 """(-priority, rank, virtual time used by then, number of the account, order of arrival)."""
 
 
+class ExpectedUse:
+    """The virtual time that owners will have used, with tasks that have no slot yet."""
+
+    def __init__(self) -> None:
+        self._used: dict[OwnerAccount, float] = {}
+        """That of the owners of the tasks that were charged."""
+
+    def of(self, account: OwnerAccount) -> float:
+        return self._used.get(account, account.used)
+
+    def charge(self, task: TaskRecord) -> None:
+        """Count what is expected of a task as used."""
+        account = task.row.account
+        self._used[account] = self.of(account) + task.charge
+
+
 class Turns(Generic[T]):
     """The order of tasks of several owners, if each task takes the time expected of it.
 
     Of each source of tasks, in which they are in order, the first one is offered; the caller
     that takes it offers the next one.
+
+    Args:
+        use: of the owners; the caller charges it the tasks that it takes.
+
     """
 
-    def __init__(self) -> None:
-        self._used: dict[OwnerAccount, float] = {}
-        """Virtual time of owners after the tasks that were charged."""
+    def __init__(self, use: ExpectedUse) -> None:
+        self._use = use
         self._offers: list[tuple[Place, TaskRecord, T]] = []
 
     def __bool__(self) -> bool:
@@ -320,22 +365,15 @@ class Turns(Generic[T]):
         """Remove and return the task whose turn it is, and its source; there must be one."""
         while True:
             place, task, source = heappop(self._offers)
-            used = self._used.get(task.row.account, place[2])
+            used = self._use.of(task.row.account)
             if used <= place[2]:
                 return task, source
             later = (place[0], place[1], used, place[3], place[4])
             heappush(self._offers, (later, task, source))
 
-    def charge(self, task: TaskRecord) -> None:
-        """Count a task that was taken as used."""
-        account = task.row.account
-        used = self._used.get(account, account.used)
-        self._used[account] = used + task.charge
-
     def _place_of(self, key: Key) -> Place:
         priority, rank, account, arrival = key
-        used = self._used.get(account, account.used)
-        return priority, rank, used, account.number, arrival
+        return priority, rank, self._use.of(account), account.number, arrival
 
 
 def blocked_key(task: TaskRecord) -> Key:

@@ -18,6 +18,7 @@ import pytest
 from builders import a_resource, a_task
 from hetsched.estimates.table import EstimateTable
 from hetsched.scheduler import Scheduler
+from unit.hetsched.timed_node import ANN, BOB, Node, tasks_of
 
 if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
@@ -104,6 +105,20 @@ def test_the_policy_places_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     actions = scheduler.handle(a_task(1), 0)
 
     assert [type(action).__name__ for action in actions] == ["Record", "Run", "Record"]
+
+
+def test_the_policy_that_binds_late_lets_users_take_turns() -> None:
+    names: dict[str, Any] = {"__name__": "shown"}
+    exec(blocks("writing-a-policy.md", "python")[1], names)  # noqa: S102  from our page
+    node = Node(resources=[a_resource("cpu")])
+    node.harness.change_policy(names["ShortestWhenFree"]())
+    node.submit(*tasks_of(ANN, 30))
+    node.submit(*tasks_of(BOB, 9, states=5.0, first=1001), takes=5.0)
+
+    node.run(30.0)
+
+    # without turns the short tasks would all go first
+    assert 0.4 <= node.part_of(BOB) <= 0.6
 
 
 # ---------------------------------------------------------------- the tutorial

@@ -16,6 +16,7 @@ from hetsched.planning.expected_finish import (
     ready_since,
     waiting_without_place,
 )
+from hetsched.planning.owners_in_turn import OwnersInTurn
 from hetsched.planning.troublesome_first import (
     SEARCHED,
     VirtualTask,
@@ -72,6 +73,7 @@ def graphene(system: System) -> Iterator[tuple[TaskRecord, str]]:
     A task takes a resource only if it ends there within twice its quickest expected end.
     """
     waiting = waiting_without_place(system)
+    turns = OwnersInTurn(system)
     ends = ExpectedFinish(system, crowded=False)
     most = max((system.work_left_of(task) for task in waiting), default=0.0) or 1.0
     demand = dict(system.crowding.demand) if system.crowding else {}
@@ -81,12 +83,22 @@ def graphene(system: System) -> Iterator[tuple[TaskRecord, str]]:
         for _ in range(system.spare(name)):
             if not able:
                 break
-            chosen = max(able, key=lambda offer: offer.score(name, demand))
+            eligible = _in_turn(able, turns)
+            chosen = max(eligible, key=lambda offer: offer.score(name, demand))
+            turns.charge(chosen.task)
             able.remove(chosen)
             offers.remove(chosen)
             for load in chosen.ends[name][1]:
                 demand[load.shared] = demand.get(load.shared, 0.0) + load.demand
             yield chosen.task, name
+
+
+def _in_turn(offers: list[_Offer], turns: OwnersInTurn) -> list[_Offer]:
+    """Return the offers of the owner whose turn it is."""
+    if not turns.several:
+        return offers
+    tasks = set(turns.next_of([offer.task for offer in offers]))
+    return [offer for offer in offers if offer.task in tasks]
 
 
 class _Offer:
@@ -195,8 +207,9 @@ def paragon(
     if not waiting or not system.idle():
         return
     waiting.sort(key=lambda task: (-task.priority, ready_since(task), task.sequence))
+    turns = OwnersInTurn(system)
     classes = classification_of(system, known, seed, waiting)
-    for task in waiting:
+    for task in turns.each(waiting):
         free = set(system.idle())
         if not free:
             return
@@ -214,6 +227,7 @@ def paragon(
         if min(able.values()) > TOO_SLOW * best and waited < TWICE * best:
             yield task, None
             continue
+        turns.charge(task)
         yield task, _tolerated(system, task, able)
 
 

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from hetsched.contention import Loads
 from hetsched.ids import TaskId
 from hetsched.planning.outlook import CHECKPOINT_S
+from hetsched.planning.owners_in_turn import OwnersInTurn
 from hetsched.system import SECOND, Fit
 from hetsched.tasks import Row, TaskRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hetsched.system import ResourceState, System
 
 Key = TypeVar("Key")
@@ -28,7 +31,8 @@ Value = TypeVar("Value")
 ROWS = 128
 """Rows of a resource's queue that a reaction looks at: a bound of its time."""
 LOOKED_AT = 64
-"""Waiting tasks without a place that it looks at, of as many rows as there are."""
+"""Waiting tasks without a place that it looks at, of as many rows as there are. Where several
+owners have some each has an equal part of these, one at least."""
 OF_ROW = 4
 """Of each row at most: they may belong to different jobs."""
 KEPT = 1024
@@ -233,13 +237,15 @@ class ExpectedFinish:
     def ready(self, most: int) -> list[TaskRecord]:
         """List waiting tasks without a place, at most `most`: least work left first.
 
-        In order of priority, of the work left of their jobs, of upward rank and of arrival.
+        In order of priority, of the work left of their jobs, of upward rank and of arrival;
+        those of several owners as these take turns.
         """
         found = waiting_without_place(self.system)
-        found.sort(key=self._turn)
-        return found[:most]
+        found.sort(key=self.order)
+        return OwnersInTurn(self.system).first(found, most)
 
-    def _turn(self, task: TaskRecord) -> tuple[float, float, float, int]:
+    def order(self, task: TaskRecord) -> tuple[float, float, float, int]:
+        """Return the key that orders the waiting tasks of an owner."""
         work = self.system.work_left_of(task)
         return -task.priority, work, -self.system.rank(task), task.sequence
 
@@ -340,13 +346,20 @@ class ExpectedFinish:
 
 
 def waiting_without_place(system: System) -> list[TaskRecord]:
-    """List the waiting tasks that a reaction looks at, in order of their rows."""
+    """List the waiting tasks that a reaction looks at, by owner in order of their rows."""
+    owners = system.unplaced.rows_of_owners()
+    most = max(LOOKED_AT // max(len(owners), 1), 1)
+    return [task for rows in owners for task in _waiting_of(rows, system, most)]
+
+
+def _waiting_of(rows: Iterable[Row], system: System, most: int) -> list[TaskRecord]:
+    """List waiting tasks of an owner's rows, at most `most`."""
     unplaced = system.unplaced
-    rows = [row for row in islice(unplaced.rows(), LOOKED_AT) if system.affinities(row)]
-    each = min(OF_ROW, LOOKED_AT // max(len(rows), 1))
+    able = [row for row in islice(rows, LOOKED_AT) if system.affinities(row)][:most]
+    each = min(OF_ROW, most // max(len(able), 1))
     return [
         task
-        for row in rows
+        for row in able
         for task in unplaced.first_of(row, min(each, unplaced.count_of(row)))
     ]
 

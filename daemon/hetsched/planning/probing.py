@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hetsched.planning.expected_finish import ready_since, waiting_without_place
 from hetsched.planning.hashed_random import hashed
+from hetsched.planning.owners_in_turn import OwnersInTurn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,18 +72,30 @@ def launches(system: System, count: int, seed: int) -> Iterator[tuple[TaskRecord
         known, able = probed.setdefault(key, set()), system.affinities(task.row)
         if any(name in able and name not in known for name in idle):
             known.update(probes_of(task, system, count, seed))
+    turns = OwnersInTurn(system)
     for name in idle:
         for _ in range(system.spare(name)):
-            for key, tasks in stages.items():
-                if name not in probed[key]:
-                    continue
-                chosen = next(
-                    (t for t in tasks if name in system.affinities(t.row)), None
-                )
-                if chosen is not None:
-                    tasks.remove(chosen)
-                    yield chosen, name
-                    break
+            having_probed = [
+                tasks for key, tasks in stages.items() if name in probed[key]
+            ]
+            launchable = _launchable(having_probed, name, system)
+            chosen = next(iter(turns.next_of(launchable)), None)
+            if chosen is None:
+                break
+            turns.charge(chosen)
+            stages[_stage_of(chosen, system)].remove(chosen)
+            yield chosen, name
+
+
+def _launchable(
+    stages: list[list[TaskRecord]], name: str, system: System
+) -> Iterator[TaskRecord]:
+    """Yield the first task of each stage that a processor can run now."""
+    for tasks in stages:
+        for task in tasks:
+            if name in system.affinities(task.row):
+                yield task
+                break
 
 
 def _stage_of(task: TaskRecord, system: System) -> StageKey:

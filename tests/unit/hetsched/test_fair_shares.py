@@ -3,108 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
-from builders import Harness, a_resource, a_task
+from builders import a_resource, a_task
 from hetsched import events as e
-from hetsched.actions import Run
-from hetsched.estimates.point import own_type
 from hetsched.estimates.stated_times import REMEMBERED, StatedTimes
 from hetsched.ids import TaskId
-from hetsched.limits import Limits, Quota, Quotas
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from hetsched.actions import Action
-    from hetsched.estimates.table import EstimateTable
-    from hetsched.events import TaskSubmitted
-    from hetsched.system import Resource
-
-ANN, BOB = 1000, 2000
-SLOTS = 2
-
-
-class Node:
-    """A CPU whose tasks take the time that is given here, whatever is expected of them."""
-
-    def __init__(
-        self,
-        policy: str = "affinity",
-        resources: Sequence[Resource] = (a_resource("cpu", slots=SLOTS),),
-        **limits: Any,
-    ) -> None:
-        self.harness = Harness(resources, {}, policy, Limits(stage=0, **limits))
-        self.now = 0.0
-        self.used: dict[int, float] = {ANN: 0.0, BOB: 0.0}
-        self.takes: dict[int, float] = {}
-        self._ends: list[tuple[float, int, int]] = []
-
-    def submit(self, *tasks: TaskSubmitted, takes: float = 1.0) -> None:
-        self.takes |= {task.task: takes for task in tasks}
-        self._follow(self.harness.handle_all(*tasks, at=self.now))
-
-    def run(self, seconds: float) -> None:
-        """Let tasks end, and measure them, for some time."""
-        until = self.now + seconds
-        while self._ends and self._ends[0][0] <= until:
-            self.now, task, epoch = heappop(self._ends)
-            record = self.system.tasks[TaskId(task)]
-            self.used[record.submitted.owner] += self.takes[task]
-            self.table.observe(record.row, self.cpu, self.takes[task], 0.0)
-            self.handle(e.TaskFinished(TaskId(task), epoch))
-        self.now = until
-
-    def handle(self, event: Any) -> None:
-        self._follow(self.harness.handle(event, self.now))
-
-    @property
-    def system(self) -> Any:
-        return self.harness.scheduler.system
-
-    @property
-    def table(self) -> EstimateTable:
-        table: EstimateTable = self.system.estimates
-        return table
-
-    @property
-    def cpu(self) -> Any:
-        return self.system.states["cpu"].resource
-
-    def part_of(self, owner: int) -> float:
-        return self.used[owner] / sum(self.used.values())
-
-    def _follow(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Run):
-                end = self.now + self.takes[action.task]
-                heappush(self._ends, (end, action.task, action.epoch))
-
-
-def tasks_of(
-    owner: int,
-    count: int = 100,
-    *,
-    states: float | None = 1.0,
-    each_new: bool = False,
-    first: int = 1,
-) -> Iterator[TaskSubmitted]:
-    """Make tasks of a user's own program, or each of another one."""
-    for number in range(first, first + count):
-        app = f"/home/{owner}/{number if each_new else 0}.py:App"
-        seconds = () if states is None else (("cpu", states),)
-        yield a_task(
-            number,
-            own_type(owner, f"{app}/1"),
-            owner=owner,
-            kinds={"cpu"},
-            seconds=seconds,
-            app=app,
-        )
+from hetsched.limits import Quota, Quotas
+from unit.hetsched.timed_node import ANN, BOB, SLOTS, Node, tasks_of
 
 
 @pytest.mark.parametrize("policy", ["affinity", "work-conserving", "finish-time"])

@@ -285,3 +285,28 @@ def test_others_of_higher_priority_are_counted_whatever_they_used() -> None:
     later = with_charge(1.0, a_record(4, other))
 
     assert a_queue(task, *urgent, later).count_ahead_of(task) == {other: 2}
+
+
+@given(STEPS)
+def test_the_rows_of_each_owner_are_those_with_waiting_tasks(
+    steps: list[tuple[int, Row, float]],
+) -> None:
+    accounts = [an_account(number) for number in range(3)]
+    rows = [a_row(accounts[n % 3], name) for n, name in enumerate("ABCDEF")]
+    tasks = [a_record(n) for n in range(8)]
+    queue = RunQueue()
+
+    for number, row, rank in steps:
+        if tasks[number] in queue:
+            queue.remove(tasks[number])
+        else:
+            tasks[number].row = rows[ROWS.index(row)]
+            queue.push(tasks[number], rank)
+        waiting = list(queue.rows())
+        owners = {row.account for row in waiting}
+
+        assert queue.is_mixed() == (len(owners) > 1)
+        found = {next(iter(own)).account: list(own) for own in queue.rows_of_owners()}
+        assert found == {
+            owner: [row for row in waiting if row.account is owner] for owner in owners
+        }

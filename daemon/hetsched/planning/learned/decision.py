@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hetsched.planning.expected_finish import waiting_without_place
 from hetsched.planning.learned.prospects import (
     KINDS,
     UNKNOWN_LOAD,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hetsched.graphs import GraphNode
     from hetsched.ids import TaskId
     from hetsched.planning.expected_finish import ExpectedFinish
+    from hetsched.planning.owners_in_turn import OwnersInTurn
     from hetsched.tasks import TaskRecord
 
     Floats: TypeAlias = NDArray[np.float64]
@@ -114,11 +116,11 @@ class DecisionMaker:
         self._cache = ProspectCache()
         self._node: NodeInstant | None = None
 
-    def offer(self, ends: ExpectedFinish) -> DecisionOffer | None:
+    def offer(self, ends: ExpectedFinish, turns: OwnersInTurn) -> DecisionOffer | None:
         """Return what can be decided now; None: nothing waits that could start."""
         if not any(slots[0] <= 0.0 for slots in ends.free.values()):
             return None
-        ready = ends.ready(READY)
+        ready = _ready_in_turn(ends, turns)
         if not ready:
             return None
         instant = self._instant(ends)
@@ -154,6 +156,22 @@ class DecisionMaker:
                 shown = _shown(node, ends.crowding, probabilities, belief=self._belief)
             self._node = NodeInstant(ends, node, probabilities, shown)
         return self._node
+
+
+def _ready_in_turn(ends: ExpectedFinish, turns: OwnersInTurn) -> list[TaskRecord]:
+    """List the waiting tasks to choose among.
+
+    Where they have several owners, those that can start, of the owner whose turn it is.
+    """
+    if not turns.several:
+        return ends.ready(READY)
+    free = {name for name, slots in ends.free.items() if slots[0] <= 0.0}
+    able = [
+        task
+        for task in waiting_without_place(ends.system)
+        if not free.isdisjoint(ends.system.affinities(task.row))
+    ]
+    return sorted(turns.next_of(able), key=ends.order)[:READY]
 
 
 def _processors(

@@ -2,7 +2,8 @@
 
 A decision starts one task now, or nothing until the next event. That a program must be
 loaded first is part of a choice: the resource does it as it starts the task. Running tasks
-leave crowded places by the rule of `contention-aware`.
+leave crowded places by the rule of `contention-aware`. Of several owners each in turn has its
+tasks scored, the next one where the network lets those wait.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hetsched.planning.crowded_rule import CrowdedRule
 from hetsched.planning.expected_finish import ExpectedFinish
 from hetsched.planning.learned.decision import DecisionMaker
 from hetsched.planning.learned.network import empty_memory, score
+from hetsched.planning.owners_in_turn import OwnersInTurn
 from hetsched.policy import Place, Wake
 from hetsched.system import SECOND
 
@@ -87,12 +89,17 @@ class NetworkRule:
             yield Wake(system.now + int(LOOK_AGAIN_S * SECOND))
 
     def _place(self, ends: ExpectedFinish) -> Iterator[Place]:
-        while (offer := self._maker.offer(ends)) is not None:
+        turns = OwnersInTurn(ends.system)
+        while (offer := self._maker.offer(ends, turns)) is not None:
             scores, self._memory = score(self._weights, offer.seen, self._memory)
             choice = self._choose(offer.seen, scores, ends.system.now)
             chosen = offer.pair(choice)
             if chosen is None:
-                return
+                if not turns.several:
+                    return
+                turns.pass_on(offer.tasks[0])
+                continue
             task, name = chosen
             ends.take(ends.prospective(task, name))
+            turns.charge(task)
             yield Place(task.id, name, rule=RULE_LEARNED)
