@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from heapq import heappop, heappush, merge
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -281,8 +281,10 @@ class RunQueue:
         """Return the first tasks as their owners take turns. O(rows + count log rows)."""
         use = ExpectedUse()
         turns: Turns[Iterator[Entry]] = Turns(use)
-        for bucket in self._buckets.values():
-            entries = iter(bucket)
+        # each of the first owners has its turn before any later one
+        owners = sorted(self._by_owner().values(), key=self._first_key)[:count]
+        for row in chain.from_iterable(owners):
+            entries = iter(self._buckets[row])
             turns.offer(*next(entries), entries)
         found: list[TaskRecord] = []
         while turns and len(found) < count:
@@ -293,6 +295,10 @@ class RunQueue:
             if following is not None:
                 turns.offer(*following, entries)
         return found
+
+    def _first_key(self, rows: Iterable[Row]) -> Key:
+        """Return the least key of the tasks of some rows."""
+        return min([self._heads[row][0] for row in rows])
 
     def _heads_after(self, skip: int) -> Iterator[TaskRecord]:
         left_out = set(self.first(skip))

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.planning.stealing import steal
+from hetsched.planning.stealing import by_turn, steal
 from hetsched.policy import Place, Preempt, Wake
+from hetsched.queues import ExpectedUse
 from hetsched.system import SECOND
 
 if TYPE_CHECKING:
@@ -69,15 +70,23 @@ def enqueue_at_best(system: System) -> Iterator[Place]:
 def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
     """Principle B: an idle resource takes the waiting task with the highest affinity to it.
 
+    Of several owners' tasks it takes those of the owner whose turn it is.
     Of several idle resources, the one that the task fits best takes it. A task with less
     than `least_affinity` is left where it waits, and the resource idle: where energy
     counts, "it can be better to intentionally leave a resource idle" (III-D).
     """
+    use = ExpectedUse()
 
     def offers(idle: list[str]) -> list[Offer]:
-        return _offers_of_waiting(system, idle, least_affinity)
+        found: list[Offer] = []
+        for waiting in by_turn(_waiting_for(system, idle), use):
+            found = _offers_of_waiting(waiting, system, idle, least_affinity)
+            if found:
+                break
+        return found
 
     for task, name in steal(system.idle, offers):
+        use.charge(task)
         yield Place(task.id, name, rule=RULE_B)
 
 
@@ -170,18 +179,27 @@ def _next(system: System, name: str, count: int) -> list[TaskRecord]:
 
 
 def _offers_of_waiting(
-    system: System, idle: list[str], least_affinity: float
+    waiting: list[tuple[str, TaskRecord]],
+    system: System,
+    idle: list[str],
+    least_affinity: float,
 ) -> list[Offer]:
     """Offer waiting tasks by affinity to the idle resource; ties by order of arrival."""
     return [
         ((-affinities[name], task.sequence, name), task, name)
-        for other, state in system.states.items()
-        if state.queue and _has_one_for(state.queue, idle, system)
-        for task in system.waiting(other)
+        for other, task in waiting
         for affinities in [system.affinities(task.row)]
         for name in idle
         if name != other and 0 < affinities.get(name, 0.0) >= least_affinity
     ]
+
+
+def _waiting_for(system: System, idle: list[str]) -> Iterator[tuple[str, TaskRecord]]:
+    """Iterate over the waiting tasks of resources with one that an idle resource can run."""
+    for name, state in system.states.items():
+        if state.queue and _has_one_for(state.queue, idle, system):
+            for task in system.waiting(name):
+                yield name, task
 
 
 def _has_one_for(queue: RunQueue, idle: list[str], system: System) -> bool:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from hetsched.accounts import OwnerAccount
+    from hetsched.queues import ExpectedUse
     from hetsched.system import System
     from hetsched.tasks import TaskRecord
 
@@ -50,6 +52,25 @@ def waiting_tasks(system: System) -> Iterator[tuple[str, TaskRecord]]:
         if state.queue:
             for task in system.waiting(name):
                 yield name, task
+
+
+def by_turn(
+    waiting: Iterable[tuple[str, TaskRecord]], use: ExpectedUse
+) -> list[list[tuple[str, TaskRecord]]]:
+    """Group waiting tasks by owner, in the order of turns.
+
+    Only where none of an owner's tasks is worth taking, those of the next one are looked at.
+
+    Args:
+        waiting: resources and their waiting tasks.
+        use: of the owners, with the tasks that were taken already.
+
+    """
+    groups: dict[OwnerAccount, list[tuple[str, TaskRecord]]] = {}
+    for offer in waiting:
+        groups.setdefault(offer[1].row.account, []).append(offer)
+    turns = sorted(groups, key=lambda account: (use.of(account), account.number))
+    return [groups[account] for account in turns]
 
 
 def running_tasks(system: System) -> list[TaskRecord]:

@@ -35,8 +35,14 @@ from hetsched.planning.principles import (
     RULE_D,
     enqueue_at_best,
 )
-from hetsched.planning.stealing import running_tasks, steal, waiting_tasks
+from hetsched.planning.stealing import (
+    by_turn,
+    running_tasks,
+    steal,
+    waiting_tasks,
+)
 from hetsched.policy import Place, Preempt, Split, Wake
+from hetsched.queues import ExpectedUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,20 +236,27 @@ class FinishTime:
 
     def _take_waiting(self, system: System, outlook: Outlook) -> Iterator[Place]:
         """Let idle resources help the one that has most to do, with what fits them best."""
+        use = ExpectedUse()
 
         def offers(idle: list[str]) -> list[Offer]:
             dry = outlook.dry_donors()
-            return [
-                ((-dry[donor], -(there / here), task.sequence), task, name)
-                for donor, task in waiting_tasks(system)
-                for name in idle
-                if name != donor and name in system.affinities(task.row)
-                for there in [outlook.left(task, donor)]
-                for here in [max(outlook.left(task, name), 1e-9)]
-                if outlook.saved_by_taking(task, donor, name, dry[donor]) > 0
-            ]
+            found: list[Offer] = []
+            for waiting in by_turn(waiting_tasks(system), use):
+                found = [
+                    ((-dry[donor], -(there / here), task.sequence), task, name)
+                    for donor, task in waiting
+                    for name in idle
+                    if name != donor and name in system.affinities(task.row)
+                    for there in [outlook.left(task, donor)]
+                    for here in [max(outlook.left(task, name), 1e-9)]
+                    if outlook.saved_by_taking(task, donor, name, dry[donor]) > 0
+                ]
+                if found:
+                    break
+            return found
 
         for task, name in steal(lambda: _helpers(system), offers):
+            use.charge(task)
             yield Place(task.id, name, rule=RULE_HELP)
 
     def _finish_sooner(self, system: System, outlook: Outlook) -> Iterator[Preempt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,9 @@ from hetsched.estimates.stated_times import REMEMBERED, StatedTimes
 from hetsched.ids import TaskId
 from hetsched.limits import Quota, Quotas
 from unit.hetsched.timed_node import ANN, BOB, SLOTS, Node, tasks_of
+
+if TYPE_CHECKING:
+    from hetsched.events import TaskSubmitted
 
 
 @pytest.mark.parametrize("policy", ["affinity", "work-conserving", "finish-time"])
@@ -203,6 +207,50 @@ def test_an_account_of_one_who_used_more_than_others_is_kept() -> None:
     shares.forget({live})
 
     assert shares._accounts == {ANN: debtor, 3: live}
+
+
+each_helping_policy = pytest.mark.parametrize(
+    "policy", ["finish-time", "work-conserving", "migration"]
+)
+
+
+def for_gpu(
+    owner: int, first: int, kinds: frozenset[str] = frozenset({"cpu", "gpu"})
+) -> list[TaskSubmitted]:
+    """Make tasks that wait for the GPU, where they take half of their time on the CPU."""
+    seconds = (("cpu", 2.0), ("gpu", 1.0))
+    return [
+        replace(task, kinds=kinds, seconds=seconds)
+        for task in tasks_of(owner, 100, first=first)
+    ]
+
+
+@each_helping_policy
+def test_an_idle_resource_helps_users_in_turn(policy: str) -> None:
+    node = Node(policy, resources=[a_resource("cpu"), a_resource("gpu")])
+    node.submit(*for_gpu(ANN, 1), *for_gpu(BOB, 1001), takes=1.5)
+
+    node.run(30.0)
+
+    starts = Counter(node.starts)
+    for resource in ("cpu", "gpu0"):
+        mine, others = starts[ANN, resource], starts[BOB, resource]
+        assert mine + others >= 10
+        assert 0.4 <= mine / (mine + others) <= 0.6
+
+
+@each_helping_policy
+def test_an_idle_resource_helps_the_next_user_if_it_cannot_help_the_first(
+    policy: str,
+) -> None:
+    node = Node(policy, resources=[a_resource("cpu"), a_resource("gpu")])
+    node.submit(*for_gpu(ANN, 1), *for_gpu(BOB, 1001, frozenset({"gpu"})), takes=1.5)
+
+    node.run(30.0)
+
+    starts = Counter(node.starts)
+    assert starts[ANN, "cpu"] >= 10
+    assert starts[BOB, "gpu0"] >= 10
 
 
 def test_the_order_of_ones_own_tasks_stays() -> None:
