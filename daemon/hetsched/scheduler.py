@@ -401,11 +401,14 @@ class Scheduler:
                 self._stage_first(state)
 
     def _stage_first(self, state: ResourceState) -> None:
-        for task in state.queue.first(self.state.limits.stage * state.slots):
+        first = state.queue.first(self.state.limits.stage * state.slots)
+        for task in first:
             if self.state.admission.lacks_worker(task):
                 continue  # it will be deferred
             if not task.bound and self._worth_staging(task.row, state.resource):
                 self.state.stage(task)
+        slots = sum(each.slots for each in self.system.usable_states())
+        self.state.unstage_others(first, 2 * self.state.limits.stage * slots)
 
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
         seconds = self.system.estimates.seconds(row, resource)

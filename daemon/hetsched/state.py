@@ -88,6 +88,8 @@ class SchedulerState:
         self._steps = UNBOUNDED
         self.interrupted = False
         """Whether the policy had more to decide than could be applied at once."""
+        self._staged: dict[TaskId, TaskRecord] = {}
+        """Tasks that were staged, and perhaps run or have ended since."""
         self._trains: deque[tuple[Nanoseconds, list[TaskRecord]]] = deque()
         """Trains in the order of the instants at which they are overdue."""
         self.arrival_rule = ""
@@ -349,7 +351,27 @@ class SchedulerState:
 
     def stage(self, task: TaskRecord) -> None:
         self._bind(task)
+        self._staged[task.id] = task
         self.actions.append(a.Stage(task.id, task.epoch))
+
+    def unstage_others(self, first: list[TaskRecord], most: int) -> None:
+        """Unbind staged tasks that are not among the next ones any more.
+
+        Each has a worker. A few are left, as others may go before a task for a short time.
+
+        Args:
+            first: the tasks that go next on the resource where tasks were staged last.
+            most: how many others may stay staged, on all resources.
+
+        """
+        if len(self._staged) <= most:
+            return
+        waiting = {number: t for number, t in self._staged.items() if _is_staged(t)}
+        others = [t for t in waiting.values() if t not in first]
+        for task in others[: max(len(others) - most, 0)]:
+            del waiting[task.id]
+            self.release_worker(task)
+        self._staged = waiting
 
     def unplace_all(self) -> None:
         """Remove every task from the run queues, for a new policy to place."""
@@ -1124,6 +1146,11 @@ class SchedulerState:
             advance(task, step, self.system.now)
             self.enqueue(task)
             self.record(task, "queued")
+
+
+def _is_staged(task: TaskRecord) -> bool:
+    """Whether a task that was staged still waits with a worker."""
+    return task.bound and task.state is State.QUEUED
 
 
 def _with_known(task: TaskRecord, known: tuple[Any, ...]) -> TaskRecord:

@@ -106,6 +106,32 @@ def test_the_next_long_task_of_a_busy_resource_is_staged(a_scheduler: Start) -> 
     assert node.handle(e.TaskFinished(THREE, 3))[1:] == ran(TWO, 2, "cpu")
 
 
+def test_staged_tasks_that_others_have_overtaken_leave_their_workers(
+    a_scheduler: Start,
+) -> None:
+    """Else each task that was next for a moment keeps a process."""
+    node = a_scheduler([CPU], {"long": {"cpu": 1.0}}, limits=Limits(stage=1))
+    node.handle(a_task(1, "long"))
+    staged: set[int] = set()
+
+    for number in range(2, 50):
+        for action in node.handle(a_task(number, "long", priority=number)):
+            if isinstance(action, Stage):
+                staged.add(action.task)
+            elif isinstance(action, Abort):
+                staged.remove(action.task)
+        assert number in staged
+        assert len(staged) <= 3
+
+    running = node.scheduler.system.states["cpu"].running
+    order = []
+    while running:
+        [task] = running.values()
+        order.append(task.id)
+        node.handle(e.TaskFinished(task.id, task.epoch))
+    assert order == [1, *range(49, 1, -1)]
+
+
 def test_a_new_policy_places_all_waiting_tasks_again(a_scheduler: Start) -> None:
     node = a_scheduler([CPU, GPU], BOTH)
     node.handle(a_task(1))
