@@ -7,6 +7,8 @@ side of them is in `hetpool.placing`.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType, TypeAlias
 
@@ -77,8 +79,36 @@ MARK = "hetpool-input:"
 
 
 def new_id() -> JobId:
-    """Return an id for a job that no other job has."""
-    return JobId(os.urandom(16).hex())
+    """Return an id for a job that no other job has.
+
+    Its first half is random, as users name jobs by their first digits. Its second half is
+    the time, which grows from each job of a client to its next one: see `described_at`.
+    """
+    return JobId(f"{os.urandom(8).hex()}{_TIMES.next():016x}")
+
+
+class _GrowingTimes:
+    """Gives the time in nanoseconds since the epoch, greater each time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def next(self) -> int:
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns())
+            return self._last
+
+
+_TIMES = _GrowingTimes()
+
+
+def described_at(job: str) -> int:
+    """Return when a client described a job, in nanoseconds since the epoch.
+
+    It means nothing for an id that `new_id` did not make.
+    """
+    return int(job[16:], 16)
 
 
 @dataclass(frozen=True, slots=True)

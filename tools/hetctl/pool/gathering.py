@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from hetctl.output import now
 from hetpool.inquiry import AskNode, AskTasks, NodeFacts, TaskFacts
-from hetpool.jobs import ENDED
+from hetpool.jobs import ENDED, described_at
 from hetpool.node.tasks import MOVED, job_of
 from libtask.apps import short_name
 from libtask.errors import HetError, InputError, NotFoundError
@@ -31,6 +32,10 @@ AT_ONCE = 16
 SHORT = 8
 """Digits of a job's id that name it before it has a node."""
 LEAST_PREFIX = 4
+LONGEST_WAIT_S = 30 * 86_400.0
+"""Seconds from the description of a job to its submission on a node, at most. An id says
+something else if it was not made by `new_id`, such as those of earlier versions."""
+NANO = 1_000_000_000
 Kind = TypeVar("Kind")
 LEFT = f"cancelled by its owner: {MOVED}"
 """The reason of a task that the pool moved away."""
@@ -222,10 +227,17 @@ def _views(
 
 
 def _age(view: TaskView) -> tuple[float, int, str]:
-    """Order by submission; tasks that no hetd has are the newest, until they have ended."""
-    submitted = view.submitted if view.submitted is not None else view.finished
-    if submitted is None:
-        submitted = float("inf")
+    """Order by submission, as `last` does on a node: the last task of an array is its newest.
+
+    Nodes get the tasks of a batch in the order of its plan, and count in clocks of their own.
+    What is known from them orders only jobs whose ids do not say when their client described
+    them; of these, jobs that no hetd has are the newest, until they have ended.
+    """
+    known = view.submitted if view.submitted is not None else view.finished
+    described = described_at(view.job)
+    if abs((now() if known is None else known) - described / NANO) < LONGEST_WAIT_S:
+        return (described, 0, view.job)
+    submitted = float("inf") if known is None else known * NANO
     return (submitted, view.status.order if view.status is not None else 0, view.job)
 
 
