@@ -94,7 +94,7 @@ def test_cancel_reaches_the_running_task(pool: Pool, shared_pool: PrivatePool) -
 
     task.cancel()
 
-    with pytest.raises(CancelledError):
+    with pytest.raises(CancelledError, match=r"was cancelled: cancelled by its owner$"):
         task.result(PATIENCE)
     found = shared_pool.tasks_of(node, task.id)
     assert [each.state for each in found] == ["cancelled"]

@@ -26,6 +26,8 @@ MAX_INPUTS = 100
 MAX_CALL = 4 << 20
 """Bytes of a pickled function with its arguments; larger data belongs into an `Input`."""
 MAX_NODES = 10_000
+CANCELLED = "cancelled by its owner"
+"""Reason of a cancellation that its user gave no reason for, in the words of hetd."""
 LONGEST_REASON = 4096
 """Characters of the reason of an end."""
 BY_ENGINE = 64 << 20

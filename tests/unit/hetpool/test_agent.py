@@ -259,14 +259,17 @@ def test_a_job_goes_on_whose_mover_is_lost() -> None:
     assert asyncio.run(released()) == [8]
 
 
-def test_a_cancelled_job_does_not_wait_for_its_inputs() -> None:
+@pytest.mark.parametrize(
+    ("given", "told"), [("enough", "enough"), ("", "cancelled by its owner")]
+)
+def test_a_cancelled_job_does_not_wait_for_its_inputs(given: str, told: str) -> None:
     async def ran() -> tuple[Any, list[JobStatus]]:
         files = FakeFiles()
         files.here.clear()
         agent, engine, _ = made(files=files)
         await agent.join()
         running = asyncio.ensure_future(agent.run(encode((a_job(2),)), []))
-        cancel = encode(m.CancelJobs((OTHER,), "enough"))
+        cancel = encode(m.CancelJobs((OTHER,), given))
 
         async def is_there() -> bool:
             answer = await engine.handlers["cancel"](cancel)
@@ -278,9 +281,9 @@ def test_a_cancelled_job_does_not_wait_for_its_inputs() -> None:
     outcomes, ended = asyncio.run(ran())
 
     (outcome,) = decode(tuple[JobOutcome, ...], outcomes)
-    assert outcome == JobOutcome("cancelled", "n1", text="enough")
+    assert outcome == JobOutcome("cancelled", "n1", text=told)
     assert [(each.id, each.state, each.reason) for each in ended] == [
-        (OTHER, "cancelled", "enough")
+        (OTHER, "cancelled", told)
     ]
 
 

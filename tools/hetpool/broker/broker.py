@@ -24,7 +24,7 @@ from hetpool.broker.racks import WHOLE, batch_of
 from hetpool.broker.replanning import Replanner
 from hetpool.broker.waiting import WaitingJobs
 from hetpool.inquiry import INQUIRE, Relay
-from hetpool.jobs import MAX_JOBS, JobStatus, PlanEntry, PoolPlan
+from hetpool.jobs import CANCELLED, MAX_JOBS, JobStatus, PlanEntry, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.placing import gathered, obstacle, placing_of
 from hetpool.seam import ErrandState
@@ -435,10 +435,10 @@ class Broker:
         begun: dict[str, list[str]] = {}
         for job in wanted.ids:
             if job in self.ledger.waiting:
-                self._waiting.cancel(job, wanted.reason or "cancelled")
+                self._waiting.cancel(job, wanted.reason or CANCELLED)
             placed = self.ledger.placed.get(job)
             if placed is not None:
-                placed.cancelled = wanted.reason or "cancelled"
+                placed.cancelled = wanted.reason or CANCELLED
                 begun.setdefault(placed.node, []).append(job)
         told: set[str] = set()
         for node, ids in begun.items():

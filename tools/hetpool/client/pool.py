@@ -24,7 +24,7 @@ from hetpool.engine.client import DaskClientEngine
 from hetpool.errors import PoolUnreachableError
 from hetpool.files.node_files import Incoming, by_engine
 from hetpool.inquiry import INQUIRE, Inquiry
-from hetpool.jobs import MAX_JOBS, InputFile, PoolNode, PoolPlan
+from hetpool.jobs import CANCELLED, MAX_JOBS, InputFile, PoolNode, PoolPlan
 from hetpool.messages import decode, encode
 from hetpool.node.agent import machine_name, run_jobs
 from hetpool.outcomes import JobOutcome
@@ -198,7 +198,7 @@ class Pool:
         for some in _parts(ids):
             wanted = m.CancelJobs(some, reason)
             names = self._asked("cancel", wanted, m.NameList).names
-            self._thread.call(self._cancelled, names, reason or "cancelled")
+            self._thread.call(self._cancelled, names, reason or CANCELLED)
             unbegun += names
         return unbegun
 

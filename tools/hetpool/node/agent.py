@@ -20,7 +20,7 @@ from hetpool import messages as m
 from hetpool.engine.worker import agent_here
 from hetpool.errors import InputLostError
 from hetpool.files.node_files import by_engine
-from hetpool.jobs import JobId, JobStatus, PoolJob, PoolNode
+from hetpool.jobs import CANCELLED, JobId, JobStatus, PoolJob, PoolNode
 from hetpool.messages import decode, encode
 from hetpool.node.commands import folder_name
 from hetpool.node.gathered import GatheredCalls, GatheredEnds
@@ -497,7 +497,7 @@ class Agent:
             one = self._jobs.get(job)
             if one is None or self._tasks is None:
                 continue
-            one.cancelled = wanted.reason or "cancelled"
+            one.cancelled = wanted.reason or CANCELLED
             if one.handle is not None:
                 await self._hetd(self._tasks.cancel, [one.handle.id], one.cancelled)
             elif one.bringing is not None:

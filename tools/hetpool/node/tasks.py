@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hetpool.attempts import mark_of
-from hetpool.jobs import MARK, OPTIONS, JobId, JobStatus, NodeSlot
+from hetpool.jobs import CANCELLED, MARK, OPTIONS, JobId, JobStatus, NodeSlot
 from hetpool.messages import NodeEstimate, OpenJob
 from hetpool.node.commands import NodeCommands, folder_name
 from hetpool.node.outputs import (
@@ -318,9 +318,12 @@ class NodeTasks:
 
     def cancel(self, ids: Iterable[int], reason: str) -> None:
         """Cancel tasks; those that have ended meanwhile stay as they are."""
+        told = (
+            "" if reason == CANCELLED else reason
+        )  # hetd says itself who cancelled them
         for task in ids:
             with suppress(HetError):
-                self.client.cancel(task, reason=reason)
+                self.client.cancel(task, reason=told)
 
     def release(self, task: int) -> None:
         """Let a parked task go on."""
