@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hetctl.pool.gathering import Gathered, chosen, gathered
+from hetctl.pool.gathering import LEFT, Gathered, chosen, gathered
+from hetctl.pool.shown import part_of, reason_of
 from hetpool.inquiry import TaskFacts
 from hetpool.jobs import JobStatus, PoolNode, new_id
 from hetpool.node.tasks import task_name
@@ -80,3 +81,59 @@ def test_jobs_whose_ids_say_no_time_are_ordered_by_their_submission() -> None:
         {"n1": [on_node(2, new, submitted=now)]}, [JobStatus(OLD, "heat", "waiting")]
     )
     assert [view.job for view in seen(pool).tasks] == [OLD, new]
+
+
+# ------------------------------------------------------------ nodes that are lost
+
+
+def moved(job: str) -> Any:
+    """Return the task that a job left behind on its first node."""
+    return on_node(
+        3, job, state="cancelled", reason=LEFT, resource="gpu0", finished=9.0
+    )
+
+
+def test_a_moved_job_is_unreachable_while_its_node_is_lost() -> None:
+    job = new_id()
+    status = JobStatus(job, "heat", "placed", "n2")
+    pool = FakePool({"n1": [moved(job)], "n2": []}, [status], lost=("n2",))
+
+    found = seen(pool)
+    (view,) = found.tasks
+
+    document = part_of(view, found)
+    assert (document["state"], document["node"]) == ("unreachable", "n2")
+    assert (document["reason"], document["resource"]) == ("n2: not connected", None)
+    assert document["finished"] is None
+    assert not view.ended
+
+
+def test_a_job_that_is_on_its_way_is_moving_whatever_other_nodes_are_lost() -> None:
+    job = new_id()
+    status = JobStatus(job, "heat", "placed", "n2")
+    nodes = {"n1": [moved(job)], "n2": [], "n3": []}
+
+    (view,) = seen(FakePool(nodes, [status], lost=("n3",))).tasks
+
+    assert view.state == "moving"
+
+
+def test_a_moved_job_that_ended_is_on_one_of_the_lost_nodes() -> None:
+    """The broker forgets what has ended; only the lost node knows how."""
+    job = new_id()
+    nodes = {"n1": [moved(job)], "n2": [], "n3": []}
+
+    (view,) = seen(FakePool(nodes, lost=("n2", "n3"))).tasks
+
+    assert (view.state, view.node) == ("unreachable", "")
+    assert reason_of(view) == "n2: not connected; n3: not connected"
+
+
+def test_a_job_that_began_on_a_lost_node_is_unreachable_too() -> None:
+    job = new_id()
+    status = JobStatus(job, "heat", "placed", "n2")
+    pool = FakePool({"n1": [], "n2": []}, [status], lost=("n2",))
+
+    (view,) = seen(pool).tasks
+
+    assert (view.state, view.node) == ("unreachable", "n2")

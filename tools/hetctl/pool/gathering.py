@@ -61,12 +61,14 @@ class TaskView:
         attempts: (node, task there), the earliest first.
         status: from the broker; None: it has forgotten it. With `finished` it is the end of
             a job that no hetd had, or that left one and ended before another had it.
+        hidden: nodes that may have it and did not answer, with the reason; empty: none.
 
     """
 
     job: str
     attempts: list[tuple[str, TaskInfo]] = field(default_factory=list)
     status: JobStatus | None = None
+    hidden: dict[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -81,7 +83,15 @@ class TaskView:
         return self.attempts[-1][1] if self.attempts else None
 
     @property
+    def has_left(self) -> bool:
+        """Whether its last known node has given it up for another one."""
+        info = self.info
+        return info is not None and info.state == "cancelled" and info.reason == LEFT
+
+    @property
     def node(self) -> str:
+        if self.hidden:
+            return self.status.node if self.status is not None else ""
         if self.attempts:
             return self.attempts[-1][0]
         return self.status.node if self.status is not None else ""
@@ -91,8 +101,8 @@ class TaskView:
         status, info = self.status, self.info
         if status is not None and status.finished:
             return status.state
-        if info is not None and info.state == "cancelled" and info.reason == LEFT:
-            return "moving"
+        if self.hidden or self.has_left:
+            return "unreachable" if self.hidden else "moving"
         if status is not None and status.state in ("moving", "waiting", "placed"):
             return STATES[status.state]
         if info is not None:
@@ -120,7 +130,9 @@ class TaskView:
 
     @property
     def finished(self) -> float | None:
-        """When it ended, seconds since the epoch; None: it has not."""
+        """When it ended, seconds since the epoch; None: it has not, or is out of reach."""
+        if self.hidden:
+            return None
         if self.status is not None and self.status.finished:
             return self.status.finished
         return self.info.finished if self.info is not None else None
@@ -200,7 +212,7 @@ def gathered(
         if not node.present and not node.gateway
     }
     return Gathered(
-        _views(known, statuses),
+        _views(known, statuses, failed),
         {name: each.devices for name, each in known.items()},
         {name: each.notes for name, each in known.items()},
         {name: each.transfers for name, each in known.items()},
@@ -209,7 +221,9 @@ def gathered(
 
 
 def _views(
-    known: dict[str, TaskFacts], statuses: Iterable[JobStatus]
+    known: dict[str, TaskFacts],
+    statuses: Iterable[JobStatus],
+    unanswered: dict[str, str],
 ) -> list[TaskView]:
     found: dict[str, TaskView] = {}
     pieces = []
@@ -223,7 +237,23 @@ def _views(
         view.attempts.append((node, info))
     for status in statuses:
         found.setdefault(status.id, TaskView(status.id)).status = status
+    for view in found.values():
+        view.hidden = _hidden(view, unanswered)
     return sorted(found.values(), key=_age, reverse=True)
+
+
+def _hidden(view: TaskView, unanswered: dict[str, str]) -> dict[str, str]:
+    """Return the nodes without an answer on which a task may be, with the reasons.
+
+    The broker knows the node of an unfinished job. One that it has forgotten has ended, on
+    any node to which it may have moved.
+    """
+    status = view.status
+    if status is None:
+        return unanswered if view.has_left else {}
+    if status.state != "placed" or status.node not in unanswered:
+        return {}
+    return {status.node: unanswered[status.node]}
 
 
 def _age(view: TaskView) -> tuple[float, int, str]:

@@ -16,14 +16,18 @@ LONGEST_NOTE = 60
 
 
 def resource_of(view: TaskView) -> str:
-    """Return the resource that a task is on, or was last; empty: none."""
+    """Return the resource that a task is on, or was last; empty: none is known."""
+    if view.hidden:
+        return ""
     if view.info is not None and view.info.resource:
         return view.info.resource
     return view.status.resource if view.status is not None else ""
 
 
 def reason_of(view: TaskView) -> str:
-    """Return why a task waits for a node, or ended without a result; empty: it does not."""
+    """Return why a task waits, is out of reach, or ended without a result; empty: it does not."""
+    if view.hidden:
+        return "; ".join(f"{node}: {why}" for node, why in sorted(view.hidden.items()))
     if view.status is not None and view.status.finished:
         return view.status.reason
     if view.info is not None and view.info.reason:

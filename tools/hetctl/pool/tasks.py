@@ -152,7 +152,7 @@ def _print_task(view: TaskView, found: Gathered) -> None:
         for each in info.segments
     ]
     table(("task", "on", "took", "strips"), rows)
-    say(f"\nhetctl show on {view.node} has all the rest of it")
+    say(f"\nhetctl show on {view.attempts[-1][0]} has all the rest of it")
 
 
 # ------------------------------------------------------------ wait
@@ -358,7 +358,7 @@ def _explain(pool: Pool, view: TaskView, found: Gathered, *, as_json: bool) -> N
     from libtask.messages import Explained
 
     known = None
-    if view.info is not None and not view.ended:
+    if view.info is not None and not view.ended and not view.hidden:
         question = AskExplanation(view.info.id)
         known = pool.inquire(view.node, question, Explained)
     why = known.why if known is not None else _outside(view)
@@ -395,6 +395,7 @@ def _outside(view: TaskView) -> str:
     return {
         "waiting": f"waits: {why}",
         "transferring": f"is placed on {view.node}: its input files are on their way",
+        "unreachable": f"is on a node that does not answer: {why}",
         "moving": f"moves to another node; it was on {view.node or 'none'}",
     }.get(view.state, view.state)
 
@@ -441,6 +442,8 @@ def get_command(
         if len(views) != 1:
             raise InputError(f"{task}: expected one task, {len(views)} are selected")
         (view,) = views
+        if view.hidden:
+            raise HetError(f"task {view.id} {_outside(view)}")
         if view.info is None:
             raise NotFoundError(f"task {view.id} has not begun on any node")
         question = AskFile(view.info.id, given["parameter"], name=given["name"])
