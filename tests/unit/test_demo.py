@@ -208,7 +208,7 @@ def test_right_results_pass(inputs: Inputs, tmp_path: Path) -> None:
     results = [run(task) for task in tasks]
 
     done = zip(small_tasks(inputs, tmp_path), results, strict=True)
-    verdicts = list(check_all(done))
+    verdicts = list(check_all(list(done)))
 
     assert len(verdicts) == len(tasks)
     for verdict in verdicts:

@@ -13,6 +13,7 @@ import argparse
 import signal
 import sys
 import time
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -77,6 +78,9 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("hetdemo: interrupted; the daemon was stopped")
         return INTERRUPTED
+    except TerminatedError as error:
+        console.print("hetdemo: ended by SIGTERM; the daemon was stopped")
+        return error.status
     return 0 if good else 1
 
 
@@ -93,9 +97,17 @@ def _check_packages() -> None:
         raise InputError(f"the demo needs {names}: {how_to_install('demo')}")
 
 
-def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+class TerminatedError(BaseException):
+    """A signal ends the demo, as Ctrl-C does; `status`: that of a shell for it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     """End as after Ctrl-C: tasks are cancelled and the daemon is stopped."""
-    raise KeyboardInterrupt
+    raise TerminatedError(number)
 
 
 class Demo:
@@ -210,9 +222,8 @@ class Demo:
             for job, info in zip(jobs, infos, strict=True)
             if info.state == "completed"
         ]
-        verdicts = check_all(done)
         outcomes = []
-        with bars(self._console) as progress:
+        with closing(check_all(done)) as verdicts, bars(self._console) as progress:
             shown = progress.add_task("checking", total=len(infos), note="")
             for info in infos:
                 progress.update(shown, note=info.name)

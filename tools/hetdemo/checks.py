@@ -6,9 +6,8 @@ in processes of their own, as many as there are processors.
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
+import os
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,10 @@ from hetapps.correlation import Correlation
 from hetapps.gaussian_blur import GaussianBlur
 from hetapps.heat import Heat
 from hetapps.markov import Markov
+from hetsim.processes import process_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,11 +66,18 @@ class Verdict:
         return f"{word}: deviates by {self.error:.1e}, of {self.tolerance:g} allowed"
 
 
-def check_all(done: Iterable[tuple[Task, dict[str, Any]]]) -> Iterator[Verdict]:
-    """Check tasks with their results; yields the verdicts in that order, as they come."""
-    # fresh processes: this one has threads, which a fork would leave behind half-way
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        yield from pool.map(check, *zip(*done, strict=True))
+def check_all(
+    done: Sequence[tuple[Task, dict[str, Any]]],
+) -> Generator[Verdict, None, None]:
+    """Check tasks with their results; yields the verdicts in that order, as they come.
+
+    Whoever does not take all verdicts closes the iterator, which ends the processes.
+    """
+    workers = min(len(os.sched_getaffinity(0)), max(1, len(done)))
+    with process_pool(workers) as pool:
+        calls = [pool.submit(check, task, result) for task, result in done]
+        for call in calls:
+            yield call.result()
 
 
 def check(task: Task, result: dict[str, Any]) -> Verdict:
