@@ -262,6 +262,8 @@ class SchedulerState:
         if task.last_resource is not None and task.last_resource != name:
             task.came_from = task.last_resource
             task.moves += 1
+            if self.system.is_untried(task.row, name):
+                task.tried = (*task.tried, name)
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         breaker = self.system.breaker

@@ -120,6 +120,13 @@ class Estimates(Protocol):
         """Return the relative standard deviation of that expectation."""
         ...
 
+    def is_untried(self, row: Row, resource: Resource) -> bool:
+        """Whether that expectation is a guess that a policy which moves tasks is to try.
+
+        Never without probing (`hetsched.estimates`).
+        """
+        ...
+
 
 Objective: TypeAlias = Literal["performance", "energy", "edp"]
 """Measure of affinity: time, energy, or their product (loesch-2016, III-D)."""
@@ -450,6 +457,10 @@ class System:
         if seconds == math.inf:
             return math.inf
         return seconds * self.estimates.spread(task.row, self.resources[resource])
+
+    def is_untried(self, row: Row, resource: str) -> bool:
+        """Whether `row` has never been measured on `resource`, and is to be tried there."""
+        return self.estimates.is_untried(row, self.resources[resource])
 
     def resources_changed(self) -> None:
         """Recompute which resources are usable. Called when the state of one changed."""

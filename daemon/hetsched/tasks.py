@@ -296,7 +296,8 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
         since: instant at which it came to its present resource; `progress_then`: the
             share done by then.
         last_resource: where it runs, or ran last; `came_from`: where it ran before that;
-            `moves`: how often it changed resources.
+            `moves`: how often it changed resources; `tried`: those on which its
+            application had not been measured when it moved there, and was to be tried.
         rule: name of the rule that placed or preempted it, for users.
         train: the tasks that one worker has in one slot, in order, with this one;
             None: it has the slot to itself.
@@ -328,6 +329,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     last_resource: str | None = None
     came_from: str | None = None
     moves: int = 0
+    tried: tuple[str, ...] = ()
     rule: str = ""
     train: list[TaskRecord] | None = None
     recalled: bool = False
@@ -352,6 +354,11 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
                 f"task {self.id} is {self.state}, on no resource: {self.describe_story()}"
             )
         return self.resource
+
+    @property
+    def lasting_moves(self) -> int:
+        """How often it changed resources other than to try one."""
+        return self.moves - len(self.tried)
 
     @property
     def preemptible(self) -> bool:

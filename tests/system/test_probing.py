@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from system.private_daemon import PrivateDaemon
 
 CONFIG = """
-policy = "migration"
+policy = "{policy}"
 cancel_grace_s = 0.3
 probing = {probing}
-
+{parameters}
+"""
+EAGER = """
 [policy_parameters]
 minimum_run_s = 0.0
 """
+POLICIES = {"migration": EAGER, "finish-time": ""}
 TIMES = {"cpu": 60.0, "gpu": 2.0, "fpga": 20.0}
 
 
@@ -31,13 +34,25 @@ def visited(daemon: PrivateDaemon) -> list[str]:
     """Run a task that is quickest on the GPU; list where it ran."""
     task = daemon.client.submit(Synthetic(seconds=TIMES, strips=6000))
     task.result(60)
-    return [segment.resource for segment in daemon.info(task.id).segments]
+    return places_of(daemon, task.id)
 
 
+def places_of(daemon: PrivateDaemon, task: int) -> list[str]:
+    """List where a task ran, in order."""
+    return [segment.resource for segment in daemon.info(task).segments]
+
+
+def configured(policy: str, probing: str = "0.4") -> str:
+    parameters = POLICIES[policy]
+    values = {"policy": policy, "probing": probing, "parameters": parameters}
+    return CONFIG.format(**values) + RESOURCES
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_an_unknown_task_finds_its_best_resource(
-    private_daemon: Callable[..., PrivateDaemon],
+    private_daemon: Callable[..., PrivateDaemon], policy: str
 ) -> None:
-    daemon = private_daemon(CONFIG.format(probing=0.4) + RESOURCES)
+    daemon = private_daemon(configured(policy))
 
     places = visited(daemon)
 
@@ -59,4 +74,4 @@ def test_a_curiosity_that_cannot_be_is_refused(
     with pytest.raises(
         DaemonUnreachableError, match="probing: expected a number above 0"
     ):
-        private_daemon(CONFIG.format(probing=probing) + RESOURCES)
+        private_daemon(configured("migration", probing))

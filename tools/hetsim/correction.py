@@ -54,6 +54,10 @@ class CorrectedExpectations:
         """Return the relative standard deviation of that expectation."""
         return self._table.spread(row, resource)
 
+    def is_untried(self, row: Row, resource: Resource) -> bool:
+        """Return whether the time is a guess to be tried: never, as each is told first."""
+        return self._table.is_untried(row, resource)
+
     def take_in(
         self, job: Job, event: e.StripsDone | e.TaskFinished, system: System
     ) -> None:

@@ -192,6 +192,10 @@ class Expectations:
         """Return the relative standard deviation; 0 where the scenario has none."""
         return self._spreads[row.type].get(resource.name, 0.0)
 
+    def is_untried(self, row: Row, resource: Resource) -> bool:
+        """Return False: a scenario states all times."""
+        return False
+
 
 def nanoseconds(seconds: float) -> Nanoseconds:
     """Round seconds to whole nanoseconds."""

@@ -146,6 +146,15 @@ class EstimateTable:
         """Whether anything is known of a row on `resource`: measured, or said by its user."""
         return _stated(row, resource) is not None or self.knows_app(row, resource)
 
+    def is_untried(self, row: Row, resource: Resource) -> bool:
+        """Whether probing makes the time of a row on `resource` less than that on others.
+
+        The application was measured on others, and nothing is known of it here.
+        """
+        if self.curiosity >= 1 or self.knows(row, resource):
+            return False
+        return any(application(name) in self._by_app for name in _names(row.type))
+
     def count(self, row: Row, resource: Resource) -> int:
         """Count the measurements behind what is known."""
         point = self._points.get((row.type, resource.name, grain_of(row.work)))
@@ -240,6 +249,7 @@ class EstimateTable:
     ) -> News:
         """Believe the first measurement: nothing better is known of this size."""
         before = self.seconds(row, resource)
+        untried = self.is_untried(row, resource)
         expected = self._unmeasured(row, resource)
         setup = max(setup or 0.0, 0.0)
         seconds = computing + setup
@@ -252,7 +262,8 @@ class EstimateTable:
         corrected = expected is not None and self._stated_times.compare(
             owner, expected, seconds
         )
-        if corrected or _differs(point.answer, before):
+        # of a resource that was tried, even if it is as guessed: guesses of others follow
+        if corrected or untried or _differs(point.answer, before):
             self._publish()
         return News(point.figures())
 

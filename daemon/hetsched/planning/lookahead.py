@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.planning.outlook import CHECKPOINT_S
+from hetsched.planning.outlook import CHECKPOINT_S, Outlook
 from hetsched.planning.rollout import (
     NEXT,
     SETTLES_S,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hetsched.tasks import Row, TaskRecord
 
 MOST_MOVES = 6
-"""A task that has moved this many times stays where it is."""
+"""A task that has moved this many times, other than to try a resource, stays where it is."""
 LEAST_BETTER = 0.001
 """By which share another step must be better than that of the best rule."""
 COST_SPREAD = 0.25
@@ -161,7 +161,7 @@ class View:
         item.home = self.numbers.get(task.last_resource or "", -1)
         item.came_from = self.numbers.get(task.came_from or "", -1)
         item.settled = (task.since - self.system.now) / SECOND + SETTLES_S
-        item.moves = MOST_MOVES - task.moves
+        item.moves = MOST_MOVES - task.lasting_moves
         item.fixed = task.pinned is not None or item.moves <= 0
         self.node.items.append(item)
         self.tasks.append(task)
@@ -391,20 +391,37 @@ class LookAhead:
 
         A share of the work left that doubles with each move that the task has made, and
         a multiple of the standard deviation of the times in question, more with each move.
+        If a resource is only tried, a multiple of the time lost if it is slow takes the
+        place of the latter. Moves by which others were tried do not count.
         """
         view, aim = self.view, self.aim
         task = view.tasks[step.item]
         item = view.node.items[step.item]
         here, there = item.home, step.resource
+        moves = task.lasting_moves
+        least = aim.least_gain * 2**moves * item.times[here]
+        trying = self._trying(step)
+        if trying:
+            return float(least + trying)
         cost = item.copies[here] + item.moving + item.copies[there]
         deviation = math.hypot(
             self._sooner(task, view.names[here]),
             view.system.remaining_spread(task, view.names[there]),
             COST_SPREAD * cost,
         )
-        sureness = aim.caution * (0.25 + 0.5 * task.moves)
-        least = aim.least_gain * 2**task.moves * item.times[here]
+        sureness = aim.caution * (0.25 + 0.5 * moves)
         return float(least + sureness * deviation)
+
+    def _trying(self, step: Step) -> float:
+        """Return `Outlook.trying` of a step; infinite, too, if another step goes there."""
+        view, aim = self.view, self.aim
+        name = view.names[step.resource]
+        outlook = Outlook(view.system, aim.caution, 1.0)
+        trying = outlook.trying(view.tasks[step.item], name)
+        others = [s for s in self.best.steps if s is not step and s.rule != NEXT]
+        if trying and step.resource in [other.resource for other in others]:
+            return math.inf
+        return trying
 
     def _sooner(self, task: TaskRecord, name: str) -> float:
         """Return by how many seconds a task may end sooner on `name` than expected.

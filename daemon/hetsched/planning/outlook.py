@@ -5,6 +5,7 @@ Estimates of one instant, made for each decision. All times are seconds from now
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hetsched.system import SECOND
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 CHECKPOINT_S = 0.05
 """Time between two checkpoints where strips are sized by the runtime: its target."""
+REPORT_S = 0.1
+"""Time between two reports of a worker: the first one after a move tells nothing, as its
+strips may hold a compilation."""
+TRYING_STRIPS = 2
+"""Strips until a resource that is tried is measured: one for each of these reports."""
 
 
 class Outlook:
@@ -94,6 +100,46 @@ class Outlook:
             if link is not None:
                 seconds += task.submitted.state_bytes / link
         return seconds
+
+    def trying(self, task: TaskRecord, resource: str) -> float:
+        """Return the time that a move must save if it only tries a resource.
+
+        That is `caution` times what is lost if the resource turns out to be slow: the time
+        until it is measured, and that of the way back.
+
+        Returns:
+            0 if the move is no trial; infinite if the task may not try the resource now.
+
+        """
+        here = task.last_resource
+        if here in (None, resource) or not self.system.is_untried(task.row, resource):
+            return 0.0
+        if not self._may_try(task, here, resource):
+            return math.inf
+        measuring = REPORT_S + TRYING_STRIPS * self.strip(task, resource)
+        programs = sum(
+            self.system.resources[name].reconfigure_s for name in (here, resource)
+        )
+        back = self.transfer(task, resource, here)
+        return self.caution * (measuring + programs + back)
+
+    def _may_try(self, task: TaskRecord, here: str, resource: str) -> bool:
+        """Whether a started task may try a resource: each once, if nobody is there.
+
+        Not from one that it tries itself and that is not measured yet, and not beside another
+        task that tries the same one.
+        """
+        system = self.system
+        if not task.preemptible or resource in task.tried:
+            return False
+        if system.is_untried(task.row, here) or resource not in system.idle():
+            return False
+        coming = [t for t in system.departing.values() if t.destination == resource]
+        others = [*system.running(resource), *system.queue(resource), *coming]
+        others = [other for other in others if other is not task]
+        if system.resources[resource].shared and others:
+            return False
+        return not any(system.is_untried(other.row, resource) for other in others)
 
     def settles_at(self, task: TaskRecord) -> Nanoseconds:
         """Return when the move that brought a task to where it runs has paid."""

@@ -227,7 +227,8 @@ class FinishTime:
             if len(system.queue(name)) <= max(system.opening(name), 0):
                 continue
             cost = outlook.moving(task, best) + outlook.leaving(task)
-            if outlook.left(task, name) <= self.caution * cost:
+            least = self.caution * cost + outlook.trying(task, best)
+            if outlook.left(task, name) <= least:
                 continue
             if not outlook.settled(task):
                 continue
@@ -272,6 +273,7 @@ class FinishTime:
                 if name not in (task.resource, task.destination)
                 for saved in [outlook.saved_by_moving(task, name)]
                 if saved > self.least_gain * outlook.until_done(task)
+                if saved > outlook.trying(task, name)
             ]
 
         for task, name in steal(lambda: _helpers(system), offers):
@@ -291,6 +293,7 @@ class FinishTime:
                 if name != donor and name in system.affinities(task.row)
                 for saved in [outlook.saved_by_taking(task, donor, name, dry[donor])]
                 if saved > self.least_gain * outlook.left(task, donor)
+                if saved > outlook.trying(task, name)
             ]
 
         for task, name in steal(lambda: _helpers(system), offers):

@@ -14,6 +14,7 @@ from hetsched.tasks import Row
 from libtask.errors import InputError
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
+ROW = Row("heat/4096", frozenset({"cpu", "gpu", "fpga"}), frozenset(), 16.0)
 
 
 def a_row(task_type: str = "heat/64", work: float = 1.0) -> Row:
@@ -81,6 +82,47 @@ def test_an_unmeasured_resource_is_expected_to_be_as_quick_as_the_others() -> No
     assert table.seconds(a_row("heat/32", work=32.0), GPU) == pytest.approx(4.0)
     assert table.confidence(a_row("heat/32", work=32.0), GPU) < 0.2
     assert not table.knows_app(a_row("heat/32"), GPU)
+
+
+def test_with_probing_what_was_never_measured_is_untried_where_others_were() -> None:
+    table = EstimateTable(0.4)
+    assert not table.is_untried(ROW, GPU)  # nothing is known anywhere
+
+    table.learn("heat/4096", "cpu", 60.0, ROW.work)
+
+    assert table.is_untried(ROW, GPU)
+    assert not table.is_untried(ROW, CPU)
+    table.learn("heat/1024", "gpu0", 20.0, ROW.work / 16)  # another size is a guide
+    assert not table.is_untried(ROW, GPU)
+
+
+def test_what_its_user_expects_is_no_guess_to_be_tried() -> None:
+    table = EstimateTable(0.4)
+    table.learn("heat/4096", "cpu", 60.0, ROW.work)
+    stated = Row(ROW.type, ROW.kinds, ROW.resources, ROW.work, {"gpu": 30.0})
+
+    assert not table.is_untried(stated, GPU)
+
+
+def test_without_probing_nothing_is_untried() -> None:
+    table = EstimateTable()
+    table.learn("heat/4096", "cpu", 60.0, ROW.work)
+
+    assert not table.is_untried(ROW, GPU)
+
+
+def test_a_trial_as_quick_as_guessed_changes_what_is_guessed_of_others() -> None:
+    table = EstimateTable(0.4)
+    fpga = Resource("fpga0", "fpga")
+    table.learn("heat/4096", "cpu", 60.0, ROW.work)
+    assert table.seconds(ROW, fpga) == pytest.approx(24.0)
+    before = table.version
+
+    table.observe(ROW, GPU, 24.0)
+
+    # 0.4 times the median of 60 and 24 s
+    assert table.version > before
+    assert table.seconds(ROW, fpga) == pytest.approx(16.8)
 
 
 def test_what_a_user_expects_counts_until_it_was_measured() -> None:
