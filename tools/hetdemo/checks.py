@@ -69,9 +69,9 @@ class Verdict:
 def check_all(
     done: Sequence[tuple[Task, dict[str, Any]]],
 ) -> Generator[Verdict, None, None]:
-    """Check tasks with their results; yields the verdicts in that order, as they come.
+    """Check tasks with their results; yield the verdicts in their order.
 
-    Whoever does not take all verdicts closes the iterator, which ends the processes.
+    A caller that does not take all verdicts closes the iterator, which ends the processes.
     """
     workers = min(len(os.sched_getaffinity(0)), max(1, len(done)))
     with process_pool(workers) as pool:
