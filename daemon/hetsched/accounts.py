@@ -28,6 +28,10 @@ class OwnerAccount:
         """Whether this owner's tasks go before another's."""
         return (self.used, self.number) < (other.used, other.number)
 
+    def __hash__(self) -> int:
+        # compiled classes that define an order have no hash of their own
+        return self.number
+
     @property
     def settled(self) -> float:
         """Virtual seconds used by tasks that have left their slots."""
