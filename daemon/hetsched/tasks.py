@@ -357,7 +357,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
 
     @property
     def lasting_moves(self) -> int:
-        """How often it changed resources other than to try one."""
+        """Number of its moves, without those that only tried a resource."""
         return self.moves - len(self.tried)
 
     @property

@@ -55,7 +55,7 @@ class CorrectedExpectations:
         return self._table.spread(row, resource)
 
     def is_untried(self, row: Row, resource: Resource) -> bool:
-        """Return whether the time is a guess to be tried: never, as each is told first."""
+        """Return whether the time is a guess to be tried: never, as all are known from the start."""
         return self._table.is_untried(row, resource)
 
     def take_in(

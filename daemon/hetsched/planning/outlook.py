@@ -108,7 +108,7 @@ class Outlook:
         until it is measured, and that of the way back.
 
         Returns:
-            0 if the move is no trial; infinite if the task may not try the resource now.
+            0 if the move is not a trial; infinite if the task may not try the resource now.
 
         """
         here = task.last_resource
