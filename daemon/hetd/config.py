@@ -379,6 +379,8 @@ def _check_snapshots(table: SnapshotsTable) -> None:
         raise InputError("snapshots.low_memory: expected a share from 0 to 1")
 
 
+LEAST_SHARE, LARGEST_SHARE = 1e-6, 1e6
+"""Bounds of a weight: with others, sums of virtual times would not be exact or finite."""
 UUID = re.compile("[0-9a-f]{32}")
 LEAST_EVERY_S = 0.1
 MOST_SHARED = 64
@@ -440,6 +442,9 @@ def _check_limits(limits: LimitsTable) -> None:
                 raise InputError(f"{where}.{name}: expected at least 0, got {count}")
         if table.share is not None and not 0 < table.share < math.inf:
             raise InputError(f"{where}.share: expected a number above 0")
+        if table.share is not None and not LEAST_SHARE <= table.share <= LARGEST_SHARE:
+            bounds = f"from {LEAST_SHARE:g} to {LARGEST_SHARE:g}"
+            raise InputError(f"{where}.share: expected a number {bounds}")
 
 
 log = logging.getLogger("hetd")

@@ -88,6 +88,11 @@ CPU = '[[resource]]\nname = "cpu"\nkind = "cpu"\n'
         ("[limits]\nrunning = -1", "limits.running: expected at least 0, got -1"),
         ("[limits]\nshare = 0", "limits.share: expected a number above 0"),
         ("[limits.user.ann]\ntasks = -1", "limits.user.ann.tasks: expected at least 0"),
+        (
+            "[limits]\nshare = 1e-7",
+            "limits.share: expected a number from 1e-06 to 1e",
+        ),
+        ("[limits]\nshare = 1e9", "limits.share: expected a number from 1e-06 to 1e"),
         ("[limits.user.ann]\nshare = nan", "limits.user.ann.share: expected a number"),
         ("interval_ms = 'soon'", 'interval_ms: expected a number, got "soon"'),
         ("interval_ms = -5", "interval_ms: expected at least 0.1"),
