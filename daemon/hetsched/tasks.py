@@ -86,7 +86,7 @@ LONGEST_FAILURE = 400
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """A row of the tables of estimates: what tasks with the same expectations share.
+    """A row of the tables of estimates: what tasks of an owner with the same expectations share.
 
     The scheduler interns rows, so that they compare and hash by identity.
 

@@ -557,9 +557,8 @@ class Journal:
 
     def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
         """Open the segment of a task that started behind others and has ended by now."""
-        resource = (
-            page.runtime.resource or ""
-        )  # `page.resource` is that of its segments
+        # it has ended: `page.resource` is that of its segments
+        resource = page.runtime.resource or ""
         self._start_segment(page, resource, max(now, _latest(page)), rule)
         self._begun.add(page.id)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched.planning.stealing import by_turn, steal
+from hetsched.planning.stealing import offers_in_turn, steal
 from hetsched.policy import Place, Preempt, Wake
 from hetsched.queues import ExpectedUse
 from hetsched.system import SECOND
@@ -78,12 +78,10 @@ def fill_idle(system: System, least_affinity: float = 0.0) -> Iterator[Place]:
     use = ExpectedUse()
 
     def offers(idle: list[str]) -> list[Offer]:
-        found: list[Offer] = []
-        for waiting in by_turn(_waiting_for(system, idle), use):
-            found = _offers_of_waiting(waiting, system, idle, least_affinity)
-            if found:
-                break
-        return found
+        def of_owner(waiting: list[tuple[str, TaskRecord]]) -> list[Offer]:
+            return _offers_of_waiting(waiting, system, idle, least_affinity)
+
+        return offers_in_turn(_waiting_for(system, idle), use, of_owner)
 
     for task, name in steal(system.idle, offers):
         use.charge(task)

@@ -54,23 +54,27 @@ def waiting_tasks(system: System) -> Iterator[tuple[str, TaskRecord]]:
                 yield name, task
 
 
-def by_turn(
-    waiting: Iterable[tuple[str, TaskRecord]], use: ExpectedUse
-) -> list[list[tuple[str, TaskRecord]]]:
-    """Group waiting tasks by owner, in the order of turns.
-
-    Only where none of an owner's tasks is worth taking, those of the next one are looked at.
+def offers_in_turn(
+    waiting: Iterable[tuple[str, TaskRecord]],
+    use: ExpectedUse,
+    offers: Callable[[list[tuple[str, TaskRecord]]], list[Offer]],
+) -> list[Offer]:
+    """Return the offers of the first owner in turn who has any.
 
     Args:
         waiting: resources and their waiting tasks.
         use: of the owners, with the tasks that were taken already.
+        offers: lists what idle resources could take of the tasks of one owner.
 
     """
-    groups: dict[OwnerAccount, list[tuple[str, TaskRecord]]] = {}
-    for offer in waiting:
-        groups.setdefault(offer[1].row.account, []).append(offer)
-    turns = sorted(groups, key=lambda account: (use.of(account), account.number))
-    return [groups[account] for account in turns]
+    owners: dict[OwnerAccount, list[tuple[str, TaskRecord]]] = {}
+    for where, task in waiting:
+        owners.setdefault(task.row.account, []).append((where, task))
+    for account in sorted(owners, key=lambda each: (use.of(each), each.number)):
+        found = offers(owners[account])
+        if found:
+            return found
+    return []
 
 
 def running_tasks(system: System) -> list[TaskRecord]:

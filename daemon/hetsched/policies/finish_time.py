@@ -36,7 +36,7 @@ from hetsched.planning.principles import (
     enqueue_at_best,
 )
 from hetsched.planning.stealing import (
-    by_turn,
+    offers_in_turn,
     running_tasks,
     steal,
     waiting_tasks,
@@ -241,9 +241,9 @@ class FinishTime:
 
         def offers(idle: list[str]) -> list[Offer]:
             dry = outlook.dry_donors()
-            found: list[Offer] = []
-            for waiting in by_turn(waiting_tasks(system), use):
-                found = [
+
+            def of_owner(waiting: list[tuple[str, TaskRecord]]) -> list[Offer]:
+                return [
                     ((-dry[donor], -(there / here), task.sequence), task, name)
                     for donor, task in waiting
                     for name in idle
@@ -252,9 +252,8 @@ class FinishTime:
                     for here in [max(outlook.left(task, name), 1e-9)]
                     if outlook.saved_by_taking(task, donor, name, dry[donor]) > 0
                 ]
-                if found:
-                    break
-            return found
+
+            return offers_in_turn(waiting_tasks(system), use, of_owner)
 
         for task, name in steal(lambda: _helpers(system), offers):
             use.charge(task)
