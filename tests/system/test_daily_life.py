@@ -89,9 +89,9 @@ def test_a_cut_listing_says_so(hetctl: Terminal) -> None:
 
 def test_a_cut_listing_of_completed_tasks_says_so(hetctl: Terminal) -> None:
     hetctl("submit", "--count", "3", "--wait", "--", "true")
-    there = len(hetctl.json("list", "--state", "completed")["tasks"])
-
     words = ("list", "--state", "completed", "--limit")
+    there = len(hetctl.json(*words, "100000")["tasks"])
+
     cut = f"hetctl: showing the newest 2 of {there}; --limit {there} shows all\n"
     assert hetctl.completed(*words, "2").stderr == cut
     assert hetctl.completed(*words, str(there)).stderr == ""
