@@ -99,12 +99,12 @@ class Limits:
             message and saves less.
         quotas: the quotas of users at the start.
         avoid_ns: how long an application avoids a resource after its first failure there.
-        train: most tasks of a train: tasks of one row, owner and priority that are
-            dispatched to one slot together; 1: no trains.
+        train: most tasks of a train: tasks of one row, owner and priority that one worker
+            has in one slot; 1: no trains.
         train_task_s: longest expected time of each task of a train, seconds;
-            `train_s`: of all its tasks.
-        train_due_s: time after its dispatch at which the unstarted tasks of a train are
-            recalled, seconds.
+            `train_s`: of all its tasks, where it has more than two.
+        train_due_s: the unstarted tasks of a train are recalled this long after their
+            dispatch and twice the expected time of one, seconds.
         at_once: number of tasks that one call handles in addition to those that its events
             name: placed by the policy, dependents of one that ended, displaced by a drain
             or a new policy. The others follow in the next call, for which the actions
@@ -120,7 +120,7 @@ class Limits:
     avoid_ns: Nanoseconds = FIRST_NS
     at_once: int | None = None
     train: int = 1
-    train_task_s: float = 0.0005
+    train_task_s: float = 0.05
     train_s: float = 0.002
     train_due_s: float = 0.005
     capacity: Capacity = field(default_factory=Capacity)

@@ -21,8 +21,8 @@ a resource was lost. `Scheduler.handle(event, now)` does four things, in this or
    yields decisions: place, preempt or drop a task, or call again later. Each decision is applied
    before the policy goes on, so that it sees the effects of its own decisions.
 4. Mechanism that is the same for all policies follows: each free slot takes the head of its run
-   queue (`queues`), short tasks that are alike are dispatched together as a train, and the next
-   tasks of busy resources are staged in workers.
+   queue (`queues`), short tasks that are alike follow it in the same worker as a train, and the
+   next longer tasks of busy resources are staged in workers of their own.
 
 *Actions* (`actions`) are what the shell is to do, in order: `Run`, `Preempt`, `Abort`, `Record`
 and so on. The scheduler never waits for their results; those come back as events.
@@ -72,6 +72,11 @@ if TYPE_CHECKING:
     from hetsched.policy import Decision, Policy
     from hetsched.system import Estimates, Resource, ResourceState
     from hetsched.tasks import Row, TaskRecord, TaskRuntime
+
+SURELY = 2
+"""Standard deviations by which an expected time may be too short, for a train."""
+WORTH_RECALL_S = 0.001
+"""Expected time of the unstarted tasks of a train that is worth their recall, seconds."""
 
 
 class Scheduler:
@@ -341,6 +346,11 @@ class Scheduler:
         for state in states:
             while state.queue.entries and len(state.running) < state.slots:
                 self._start(state.queue.pop(), state)
+        for task in self.state.successors:
+            self._extend_train_of(task)
+        for state in states:
+            if state.trailing and state.queue.touched and state.queue.entries:
+                self._recall_for_urgent(state)
         if self.state.limits.stage:
             self._stage()
 
@@ -372,22 +382,53 @@ class Scheduler:
             if self.state.limits.train > 1 and state.queue.entries:
                 self._extend_train(task, state)
 
+    def _extend_train_of(self, task: TaskRecord) -> None:
+        """Extend the train of a task that has got the slot of the one before it."""
+        state = self.system.states.get(task.resource or "")
+        if state is None or not state.usable or not state.queue.entries:
+            return
+        if task.id in state.running and not task.leaving and not task.recalled:
+            self._extend_train(task, state)
+
     def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
-        """Dispatch waiting short tasks like `first` behind it, in the same slot."""
+        """Dispatch waiting short tasks like `first` behind it, in the same slot.
+
+        Their worker begins each at once when the one before it ends: meanwhile the slot
+        would be idle for the way to the shell and back.
+        """
+        if not _may_join_train(first) or not self._is_short(first.row, state.resource):
+            return
         limits = self.state.limits
         seconds = self.system.estimates.seconds(first.row, state.resource)
-        if seconds > limits.train_task_s:
-            return
-        if state.resource.shared or not _may_join_train(first):
-            return
-        most = min(limits.train, int(limits.train_s / max(seconds, 1e-9)))
+        most = min(limits.train, max(2, int(limits.train_s / max(seconds, 1e-9))))
+        present = 1 if first.train is None else len(first.train)
+        if 2 * present > most + 1:
+            return  # enough of it is there: several are dispatched together
         # the other slots get their share of the waiting tasks
-        for _ in range(min(most - 1, len(state.queue) // state.slots)):
+        for _ in range(min(most - present, len(state.queue) // state.slots)):
             task = state.queue.next_of(first.row, limits.train_s)
             if task is None or not _is_like(task, first) or not _may_join_train(task):
                 return
             state.queue.remove(task)
-            self.state.dispatch_behind(task, state, first)
+            self.state.dispatch_behind(task, state, first, seconds)
+
+    def _is_short(self, row: Row, resource: Resource) -> bool:
+        """Whether tasks of a row may be in trains: they surely take little time."""
+        limits, estimates = self.state.limits, self.system.estimates
+        if limits.train < 2 or resource.shared:
+            return False
+        longest = 1 + SURELY * estimates.spread(row, resource)
+        return estimates.seconds(row, resource) * longest <= limits.train_task_s
+
+    def _recall_for_urgent(self, state: ResourceState) -> None:
+        """Recall what would go before a waiting task of higher priority for long."""
+        (urgent,) = state.queue.first(1)
+        for task in state.trailing.values():
+            if task.submitted.priority >= urgent.submitted.priority or not task.train:
+                continue
+            seconds = self.system.estimates.seconds(task.row, state.resource)
+            if seconds * (len(task.train) - 1) >= WORTH_RECALL_S:
+                self.state.recall(task)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
@@ -406,9 +447,14 @@ class Scheduler:
             if self.state.admission.lacks_worker(task):
                 continue  # it will be deferred
             if not task.bound and self._worth_staging(task.row, state.resource):
-                self.state.stage(task)
+                self._stage_unless_short(task, state.resource)
         slots = sum(each.slots for each in self.system.usable_states())
         self.state.unstage_others(first, 2 * self.state.limits.stage * slots)
+
+    def _stage_unless_short(self, task: TaskRecord, resource: Resource) -> None:
+        """Stage a task, unless it waits for its place in a train."""
+        if not _may_join_train(task) or not self._is_short(task.row, resource):
+            self.state.stage(task)
 
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
         seconds = self.system.estimates.seconds(row, resource)

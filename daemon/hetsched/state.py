@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -90,8 +91,10 @@ class SchedulerState:
         """Whether the policy had more to decide than could be applied at once."""
         self._staged: dict[TaskId, TaskRecord] = {}
         """Tasks that were staged, and perhaps run or have ended since."""
-        self._trains: deque[tuple[Nanoseconds, list[TaskRecord]]] = deque()
-        """Trains in the order of the instants at which they are overdue."""
+        self._behind: list[tuple[Nanoseconds, int, TaskRecord]] = []
+        """Heap of the tasks dispatched behind others: when each is overdue, its epoch."""
+        self.successors: list[TaskRecord] = []
+        """Tasks of trains that have got the slots of those before them since `begin`."""
         self.arrival_rule = ""
         """See `policy.arrival_rule_of`."""
 
@@ -104,6 +107,7 @@ class SchedulerState:
         """
         self.actions = []
         self.closed.clear()
+        self.successors.clear()
         self.interrupted = False
         at_once = self.limits.at_once
         self._steps = at_once if bounded and at_once is not None else UNBOUNDED
@@ -275,17 +279,21 @@ class SchedulerState:
         self.record(task, "dispatched")
 
     def dispatch_behind(
-        self, task: TaskRecord, state: ResourceState, first: TaskRecord
+        self, task: TaskRecord, state: ResourceState, first: TaskRecord, seconds: float
     ) -> None:
-        """Run a task, already out of its queue, behind the first of a train, in its slot."""
+        """Run a task, already out of its queue, behind the first of a train, in its slot.
+
+        Args:
+            task: the task; `state`: of the resource; `first`: has the slot.
+            seconds: expected time of each of them.
+
+        """
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
         self.system.unload(task)
         if first.train is None:
             first.train = [first]
-            due = self.system.now + int(self.limits.train_due_s * SECOND)
-            self._trains.append((due, first.train))
         task.train = first.train
         task.train.append(task)
         task.not_started = True
@@ -294,19 +302,24 @@ class SchedulerState:
         name = state.resource.name
         self.actions.append(a.Run(task.id, task.epoch, name, first.id))
         self.record(task, "ordered")
+        longest = self.limits.train_due_s + 2 * seconds
+        due = self.system.now + int(longest * SECOND)
+        heappush(self._behind, (due, task.epoch, task))
 
     def next_recall(self) -> Nanoseconds | None:
         """Return the instant at which the next train is overdue; None: there is no train."""
-        trains = self._trains
-        while trains and not any(task.not_started for task in trains[0][1]):
-            trains.popleft()
-        return trains[0][0] if trains else None
+        behind = self._behind
+        while behind and not _still_waits(behind[0]):
+            heappop(behind)
+        return behind[0][0] if behind else None
 
     def recall_overdue(self) -> None:
-        """Recall the unstarted tasks of trains that take longer than expected."""
-        while self._trains and self._trains[0][0] <= self.system.now:
-            for task in self._trains.popleft()[1]:
-                self.recall(task)
+        """Recall the tasks that wait behind others for longer than expected."""
+        behind = self._behind
+        while behind and behind[0][0] <= self.system.now:
+            entry = heappop(behind)
+            if _still_waits(entry):
+                self.recall(entry[2])
 
     def recall_behind(self, task: TaskRecord) -> None:
         """Recall the unstarted tasks behind a task that is to leave its slot."""
@@ -893,6 +906,7 @@ class SchedulerState:
     def _pass_slot_to(self, following: TaskRecord, state: ResourceState) -> None:
         """Let the next task of a train have the slot of the one before it."""
         state.running[following.id] = state.trailing.pop(following.id)
+        self.successors.append(following)
         self.system.load(following)
         if following.recalled:  # its worker will report whether it has started
             self.system.departing[following.id] = following
@@ -1214,3 +1228,9 @@ def dependency_ended(task: int, state: str, why: str) -> str:
 def not_needed(task: int) -> str:
     """Return why a task ends that runs only if one before it does not complete."""
     return f"not needed: task {task} completed"
+
+
+def _still_waits(entry: tuple[Nanoseconds, int, TaskRecord]) -> bool:
+    """Whether a task that was dispatched behind another one has not started since."""
+    _due, epoch, task = entry
+    return task.not_started and task.epoch == epoch and not task.recalled

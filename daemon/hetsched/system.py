@@ -279,6 +279,10 @@ class System:
             return 0
         return sum(task.destination == resource for task in self.departing.values())
 
+    def has_backlog(self) -> bool:
+        """Whether tasks wait for slots that others have."""
+        return any(state.queue.entries for state in self.states.values())
+
     def ends_within(self, seconds: float) -> bool:
         """Whether no task waits, and a running one is expected to take less than `seconds`.
 

@@ -185,7 +185,7 @@ class Publication:
         if self.outbox.count:
             return 0
         if self._journal.dirty and self._store.idle:
-            return 1 if self._held_since else 0
+            return 1
         if self._subscriptions.lagging:
             return LAGGING_MS
         if self._subscriptions.of_resources and self._now() < self._next_states:
@@ -197,9 +197,13 @@ class Publication:
     def _may_wait(self, *, hold: bool) -> bool:
         """Whether the next commit may wait for more."""
         now = self._now()
-        if now < self._next_commit and self._router.waiting():
-            return True  # it is early, and messages wait
+        if now < self._next_commit and (self._router.waiting() or self._is_stream()):
+            return True  # it is early, and messages wait or are about to come
         return hold and self._may_hold(now)
+
+    def _is_stream(self) -> bool:
+        """Whether only ends of tasks are to be published, while others wait for slots."""
+        return not self._journal.batch.replies and self._system.has_backlog()
 
     def _may_hold(self, now: int) -> bool:
         """Whether the next commit may wait for the end of what has just been ordered."""

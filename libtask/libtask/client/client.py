@@ -423,7 +423,7 @@ class Client(ControlRequests):
 
         def follow(reply: messages.Submitted) -> None:
             # in the connection's thread, so that no change of these tasks is missed
-            handles[:] = [self._registry.follow(task_id) for task_id in reply.ids]
+            handles[:] = [self._registry.submitted(task_id) for task_id in reply.ids]
             for handle in handles:
                 handle.known = reply.known
 

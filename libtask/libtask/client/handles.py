@@ -66,16 +66,17 @@ class TaskHandle(TaskReference):
         id: the task's id.
         last: the latest received change.
         known: whether hetd had the submission already, under the same key.
+        own: whether it is known to be the caller's own task, as it was submitted here.
 
     """
 
-    __slots__ = ("_client", "_end", "_future", "id", "known", "last")
+    __slots__ = ("_client", "_end", "_future", "id", "known", "last", "own")
 
     def __init__(self, client: Follower, task_id: int) -> None:
         self._client = client
         self.id = task_id
         self.last: TaskChanged | None = None
-        self.known = False
+        self.known = self.own = False
         self._end: TaskChanged | BaseException | None = None
         """The change that ended the task, or why that will never be known."""
         self._future: Future[TaskChanged] | None = None
@@ -165,9 +166,14 @@ class TaskHandle(TaskReference):
         """
         change = self._last_change(timeout)
         result = outcome(change)
-        if has_pickled(result) and self.info().owner == f"uid:{os.getuid()}":
+        if has_pickled(result) and self._is_own():
             return restored(result)
         return result
+
+    def _is_own(self) -> bool:
+        """Return whether the task is the caller's own: a pickle of others may do anything."""
+        self.own = self.own or self.info().owner == f"uid:{os.getuid()}"
+        return self.own
 
     def _last_change(self, timeout: float | None) -> TaskChanged:
         if isinstance(self._end, TaskChanged):
@@ -306,6 +312,12 @@ class Registry:
         """The connection whose subscription has all handles of its beginning."""
         self._everything = False
         """Whether that is one of all tasks."""
+
+    def submitted(self, task_id: int) -> TaskHandle:
+        """Return the handle of a task that was submitted over our connection."""
+        handle = self.follow(task_id)
+        handle.own = True
+        return handle
 
     def follow(self, task_id: int) -> TaskHandle:
         """Return the handle of a task, a new one if it is not followed yet."""

@@ -51,6 +51,9 @@ HEARTBEAT_TIMEOUT_MS = 15_000
 """Silence of hetd after which the connection counts as lost, though it is open."""
 BATCH_S = 0.001
 """Maximum delay of a task's final report to be batched with the following ones."""
+SHORT_S = BATCH_S / 2
+"""Computing time of a task up to which its report may wait for that of the next one, which is
+expected to take as long."""
 RENEWAL_PAUSE = 0.1
 """Minimum seconds between two connections, which limits retries after a refusal."""
 
@@ -67,12 +70,13 @@ class Link:
         welcome: hetd's reply to the registration; None: there is none yet.
         connections: number of connections so far; a change means another hetd.
         silent_since: `time.monotonic()` when hetd was lost, or first contacted.
+        arrivals: how often messages have arrived.
 
     """
 
     def __init__(self, path: Path, registration: Callable[[], list[Message]]) -> None:
         self.welcome: Registered | None = None
-        self.connections = 0
+        self.connections = self.arrivals = 0
         self.silent_since = time.monotonic()
         self._path = path
         self._registration = registration
@@ -177,13 +181,14 @@ class Link:
     def send_batched(self, message: Finished) -> None:
         """Send a final report together with those of the following tasks of its batch.
 
-        It is sent at once if no task of the batch follows, and otherwise at the first
-        call or poll of the socket after `BATCH_S`.
+        It is sent at once if no task of the batch follows, or the task was not short,
+        and otherwise at the first call or poll of the socket after `BATCH_S`.
         """
         if not self._batched:
             self._batch_deadline = time.monotonic() + BATCH_S
         self._batched.append(message)
-        if not self._follows() or time.monotonic() >= self._batch_deadline:
+        long = message.seconds > SHORT_S
+        if long or not self._follows() or time.monotonic() >= self._batch_deadline:
             self._flush()
 
     def send_validated(self, message: Message) -> None:
@@ -248,6 +253,8 @@ class Link:
             frames = self._read()
             if not frames:
                 self._renew()
+        if frames:
+            self.arrivals += 1
         # A busy hetd may combine several messages.
         for frame in frames:
             self._accept(frame)

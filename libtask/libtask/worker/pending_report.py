@@ -6,6 +6,7 @@ outdated report by its epoch.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,12 +22,15 @@ from libtask.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from libtask.messages import Message, Register
     from libtask.worker.link import Link
 
 
+MOST_ENDS = 64
+"""Final reports that are kept: hetd sends more tasks of a batch only when it has processed
+the first ones, and a worker has 16 of them at most."""
 CONFIRMED_S = 60.0
 """Seconds after which a report counts as processed by a hetd that is still connected."""
 
@@ -45,7 +49,7 @@ class PendingReport:
 
     def __init__(self) -> None:
         self.message: Message | None = None
-        self.ends: list[Finished] = []
+        self.ends: deque[Finished] = deque(maxlen=MOST_ENDS)
         self.settled = False
         self._sent_at: float | None = None
 
@@ -102,7 +106,7 @@ class PendingReport:
             said.append(self.message)
         return said
 
-    def _reports_of_ends(self) -> Sequence[Message]:
+    def _reports_of_ends(self) -> Iterable[Message]:
         if len(self.ends) == 1 or any(map(_holds_user_values, self.ends)):
             return self.ends  # results may be large
         return [Reports(list(self.ends))]

@@ -133,8 +133,9 @@ class Worker:
         self._limit_memory = limit_memory
         self._parent = os.getppid()
         self._loaded: LoadedTask | None = None
-        self._latest: tuple[str, type[Task]] | None = None
-        """Name and class of the application that was found last."""
+        self._latest: tuple[str, type[Task], int] | None = None
+        """Name and class of the application that was found last, and after how many arrivals
+        of messages."""
         self._runs_on = ""
         self._pending = PendingReport()
         self._leaving = False
@@ -242,11 +243,14 @@ class Worker:
     def _found_for(self, app: str, follows: bool) -> type[Task] | None:  # noqa: FBT001  as in the order
         """Return the class of the task that this one follows, if theirs is the same.
 
-        Both came in one message: if a file was changed before they were submitted, the
-        first one has noticed it.
+        If a file was changed before this one was submitted, the first one has noticed it:
+        nothing has arrived since it looked.
         """
         latest = self._latest
-        return latest[1] if follows and latest and latest[0] == app else None
+        if not follows or latest is None:
+            return None
+        name, found, arrivals = latest
+        return found if (name, arrivals) == (app, self._link.arrivals) else None
 
     # ------------------------------------------------------------ staging
 
@@ -289,7 +293,7 @@ class Worker:
         if app_class is None:
             self._latest = None  # what follows fails, too, if it is not found
             app_class = self._find_app(app)
-            self._latest = (app, app_class)
+            self._latest = (app, app_class, self._link.arrivals)
         params: Mapping[str, Any] = order.spec.params
         if order.spec.inputs:
             folder = _results_folder(self._options)

@@ -8,7 +8,7 @@ import pytest
 
 from builders import a_resource, a_task
 from hetsched import events as e
-from hetsched.actions import Abort, Begin, Preempt, Recall, Record, Run
+from hetsched.actions import Abort, Begin, Preempt, Recall, Record, Run, Stage
 from hetsched.ids import TaskId
 from hetsched.limits import Limits
 from hetsched.tasks import State
@@ -21,7 +21,8 @@ CPU, GPU = a_resource("cpu"), a_resource("gpu")
 SECONDS = {
     "short": {"cpu": 1e-4, "gpu0": 1.0},
     "half": {"cpu": 4e-4, "gpu0": 1.0},
-    "long": {"cpu": 1e-3, "gpu0": 1.0},
+    "some": {"cpu": 0.02, "gpu0": 1.0},
+    "long": {"cpu": 0.06, "gpu0": 1.0},
 }
 LIMITS = Limits(stage=0, train=4)
 QUEUED, RUNNING = State.QUEUED, State.RUNNING
@@ -86,8 +87,9 @@ def test_short_tasks_are_dispatched_behind_the_first_in_its_slot(node: Harness) 
         (["long"] * 3, [(1, None)]),
         (["short", "half", "short"], [(1, None)]),
         (["half"] * 9, [(1, None), (2, 1), (3, 1), (4, 1)]),
+        (["some"] * 9, [(1, None), (2, 1)]),
     ],
-    ids=["long", "others", "two milliseconds"],
+    ids=["long", "others", "two milliseconds", "one and the next"],
 )
 def test_a_train_contains_only_short_tasks_of_one_row(
     node: Harness, types: list[str], expected: list[tuple[int, int | None]]
@@ -165,8 +167,56 @@ def test_each_task_of_a_train_starts_when_the_one_before_it_ends(node: Harness) 
         ended(2),
         *began(4),
         ended(3),
+        Run(TaskId(5), 5, "cpu", TaskId(4)),
+        Record(TaskId(5), RUNNING, "ordered", "cpu"),
     ]
-    assert orders(node.handle_all(*finished(4))) == [(5, None)]
+    assert node.handle_all(*finished(4)) == [*began(5), ended(4)]
+
+
+def test_a_train_is_extended_when_its_next_task_starts(node: Harness) -> None:
+    submit(node, *["some"] * 4)
+
+    first = orders(node.handle(*finished(1)))
+    second = orders(node.handle(*finished(2)))
+
+    assert (first, second) == ([(3, 2)], [(4, 3)])
+
+
+def test_several_tasks_are_added_to_a_train_together(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], SECONDS, limits=LIMITS)
+    submit(node, *["short"] * 9)
+
+    added = [orders(node.handle(*finished(task))) for task in (1, 2, 3, 4)]
+
+    assert added == [[], [(5, 3), (6, 3)], [], [(7, 5), (8, 5)]]
+
+
+def test_a_train_whose_first_task_is_to_leave_is_not_extended(node: Harness) -> None:
+    submit(node, *["some"] * 4)
+    node.handle(e.TaskHeld(TaskId(2)))  # it is recalled, and has started already
+
+    assert orders(node.handle(*finished(1))) == []
+    assert orders(node.handle(e.TaskStarted(TaskId(2), 2))) == []
+
+
+def test_a_task_of_uncertain_length_is_in_no_train(
+    node: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimates = node.scheduler.system.estimates
+    monkeypatch.setattr(estimates, "spread", lambda *_: 0.8)
+
+    assert orders(submit(node, *["some"] * 3)) == [(1, None)]
+    assert orders(node.handle(*finished(1))) == [(2, None)]
+
+
+def test_what_waits_for_a_train_is_not_staged(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], SECONDS, limits=Limits(stage=1, train=4))
+
+    actions = submit(node, *["some"] * 5)
+    alone = node.handle_all(a_task(6, "some", priority=1, single=True))
+
+    assert [each for each in actions if isinstance(each, Stage)] == []
+    assert [each.task for each in alone if isinstance(each, Stage)] == [6]
 
 
 def test_policies_see_only_the_running_task_of_a_train(node: Harness) -> None:
@@ -179,9 +229,9 @@ def test_policies_see_only_the_running_task_of_a_train(node: Harness) -> None:
 
 def test_an_overdue_train_is_recalled(node: Harness) -> None:
     a_train(node)
-    assert node.scheduler.next_recall() == 5_000_000
+    assert node.scheduler.next_recall() == 5_200_000
 
-    asked = node.handle(e.TrainOverdue(), at=0.005)
+    asked = node.handle(e.TrainOverdue(), at=0.0052)
     back = [node.handle(e.TaskAborted(TaskId(n), n), at=0.006) for n in (2, 3, 4)]
 
     assert asked == [Recall(TaskId(n), n) for n in (2, 3, 4)]
@@ -196,11 +246,42 @@ def test_an_overdue_train_is_recalled(node: Harness) -> None:
     ]
 
 
+def test_each_task_of_a_train_is_overdue_after_its_own_time(node: Harness) -> None:
+    submit(node, *["some"] * 4)
+    assert node.scheduler.next_recall() == 45_000_000
+
+    node.handle(*finished(1), at=0.02)
+    assert node.scheduler.next_recall() == 65_000_000
+
+    assert node.handle(e.TrainOverdue(), at=0.065) == [Recall(TaskId(3), 3)]
+
+
+def test_a_task_of_higher_priority_does_not_wait_for_a_train(node: Harness) -> None:
+    submit(node, *["some"] * 4)
+
+    asked = node.handle_all(a_task(5, "some", priority=1))
+    back = node.handle(e.TaskAborted(TaskId(2), 2))
+
+    assert [each for each in asked if isinstance(each, Recall)] == [
+        Recall(TaskId(2), 2)
+    ]
+    assert orders(back) == []
+    assert orders(node.handle(*finished(1))) == [(5, None)]
+
+
+def test_a_train_of_less_than_a_millisecond_is_not_recalled(node: Harness) -> None:
+    a_train(node)
+
+    asked = node.handle_all(a_task(6, "short", priority=1))
+
+    assert [each for each in asked if isinstance(each, Recall)] == []
+
+
 def test_recalled_tasks_keep_the_slot_until_the_worker_answers(
     node: Harness,
 ) -> None:
     a_train(node)
-    node.handle(e.TrainOverdue(), at=0.005)
+    node.handle(e.TrainOverdue(), at=0.0052)
 
     assert node.handle_all(*finished(1), at=0.006) == [ended(1)]
     # 2 had begun when it was asked back; 3 and 4 had not
@@ -233,7 +314,7 @@ def test_an_unstarted_task_is_held_when_it_is_given_back(node: Harness) -> None:
 
     assert asked == [Recall(TaskId(3), 3)]
     assert back == [Record(TaskId(3), State.HELD, "returned")]
-    assert node.handle_all(*finished(1, 2))[-3:] == [*began(4), ended(2)]
+    assert node.handle_all(*finished(1, 2))[-5:-2] == [*began(4), ended(2)]
 
 
 def test_an_unstarted_task_is_cancelled_when_it_is_given_back(node: Harness) -> None:
