@@ -21,7 +21,7 @@ a resource was lost. `Scheduler.handle(event, now)` does four things, in this or
    yields decisions: place, preempt or drop a task, or call again later. Each decision is applied
    before the policy goes on, so that it sees the effects of its own decisions.
 4. Mechanism that is the same for all policies follows: each free slot takes the head of its run
-   queue (`queues`), short tasks that are alike follow it in the same worker as a train, and the
+   queue (`queues`), short tasks that are alike follow it in the same worker (`trains`), and the
    next longer tasks of busy resources are staged in workers of their own.
 
 *Actions* (`actions`) are what the shell is to do, in order: `Run`, `Preempt`, `Abort`, `Record`
@@ -59,6 +59,7 @@ from hetsched.limits import Limits
 from hetsched.reactor import Reactor
 from hetsched.state import SchedulerState
 from hetsched.system import System
+from hetsched.trains import Trains
 from libtask.errors import BugError
 from libtask.wording import one_line
 
@@ -72,11 +73,6 @@ if TYPE_CHECKING:
     from hetsched.policy import Decision, Policy
     from hetsched.system import Estimates, Resource, ResourceState
     from hetsched.tasks import Row, TaskRecord, TaskRuntime
-
-SURELY = 2
-"""Standard deviations by which an expected time may be too short, for a train."""
-WORTH_RECALL_S = 0.001
-"""Expected time of the unstarted tasks of a train that is worth their recall, seconds."""
 
 
 class Scheduler:
@@ -112,6 +108,7 @@ class Scheduler:
         breaker = Breaker(limits.avoid_ns)
         self.system = System(resources, estimates, breaker, contention)
         self.state = SchedulerState(self.system, limits, first_epoch)
+        self._trains = Trains(self.state)
         self._adopt(policy)
         self._reactor = Reactor(self.state)
 
@@ -346,11 +343,8 @@ class Scheduler:
         for state in states:
             while state.queue.entries and len(state.running) < state.slots:
                 self._start(state.queue.pop(), state)
-        for task in self.state.successors:
-            self._extend_train_of(task)
-        for state in states:
-            if state.trailing and state.queue.touched and state.queue.entries:
-                self._recall_for_urgent(state)
+        if self.state.limits.train > 1:
+            self._trains.adapt(states)
         if self.state.limits.stage:
             self._stage()
 
@@ -380,55 +374,7 @@ class Scheduler:
         else:
             self.state.dispatch(task, state)
             if self.state.limits.train > 1 and state.queue.entries:
-                self._extend_train(task, state)
-
-    def _extend_train_of(self, task: TaskRecord) -> None:
-        """Extend the train of a task that has got the slot of the one before it."""
-        state = self.system.states.get(task.resource or "")
-        if state is None or not state.usable or not state.queue.entries:
-            return
-        if task.id in state.running and not task.leaving and not task.recalled:
-            self._extend_train(task, state)
-
-    def _extend_train(self, first: TaskRecord, state: ResourceState) -> None:
-        """Dispatch waiting short tasks like `first` behind it, in the same slot.
-
-        Their worker begins each at once when the one before it ends: meanwhile the slot
-        would be idle for the way to the shell and back.
-        """
-        if not _may_join_train(first) or not self._is_short(first.row, state.resource):
-            return
-        limits = self.state.limits
-        seconds = self.system.estimates.seconds(first.row, state.resource)
-        most = min(limits.train, max(2, int(limits.train_s / max(seconds, 1e-9))))
-        present = 1 if first.train is None else len(first.train)
-        if 2 * present > most + 1:
-            return  # enough of it is there: several are dispatched together
-        # the other slots get their share of the waiting tasks
-        for _ in range(min(most - present, len(state.queue) // state.slots)):
-            task = state.queue.next_of(first.row, limits.train_s)
-            if task is None or not _is_like(task, first) or not _may_join_train(task):
-                return
-            state.queue.remove(task)
-            self.state.dispatch_behind(task, state, first, seconds)
-
-    def _is_short(self, row: Row, resource: Resource) -> bool:
-        """Whether tasks of a row may be in trains: they surely take little time."""
-        limits, estimates = self.state.limits, self.system.estimates
-        if limits.train < 2 or resource.shared:
-            return False
-        longest = 1 + SURELY * estimates.spread(row, resource)
-        return estimates.seconds(row, resource) * longest <= limits.train_task_s
-
-    def _recall_for_urgent(self, state: ResourceState) -> None:
-        """Recall what would go before a waiting task of higher priority for long."""
-        (urgent,) = state.queue.first(1)
-        for task in state.trailing.values():
-            if task.submitted.priority >= urgent.submitted.priority or not task.train:
-                continue
-            seconds = self.system.estimates.seconds(task.row, state.resource)
-            if seconds * (len(task.train) - 1) >= WORTH_RECALL_S:
-                self.state.recall(task)
+                self._trains.extend(task, state)
 
     def _stage(self) -> None:
         """Bind the next tasks of every busy resource to workers."""
@@ -453,7 +399,7 @@ class Scheduler:
 
     def _stage_unless_short(self, task: TaskRecord, resource: Resource) -> None:
         """Stage a task, unless it waits for its place in a train."""
-        if not _may_join_train(task) or not self._is_short(task.row, resource):
+        if not self._trains.may_take(task, resource):
             self.state.stage(task)
 
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
@@ -468,31 +414,3 @@ def _alike(events: Sequence[Event]) -> list[list[Event]]:
         which = event.task if isinstance(event, e.TaskYielded) else None
         groups.setdefault((type(event), which), []).append(event)
     return list(groups.values())
-
-
-def _may_join_train(task: TaskRecord) -> bool:
-    """Whether a task may share a slot: it has not failed, and needs no worker of its own."""
-    submitted = task.submitted
-    return not (
-        task.never_in_train
-        or task.attempts
-        or task.progress
-        or task.failures
-        or submitted.served
-        or submitted.single
-        or task.pinned is not None
-        or task.needs is not None
-        or not task.preemptible
-    )
-
-
-def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
-    """Whether a waiting task has the row, owner, priority and workers of the first of a train."""
-    mine, other = task.submitted, first.submitted
-    return (
-        task.row is first.row
-        and not task.bound
-        and mine.owner == other.owner
-        and mine.priority == other.priority
-        and mine.workers == other.workers
-    )

@@ -61,7 +61,7 @@ class ExplainRequests:
         return m.Explained(
             request.request,
             page.id,
-            page.state.value,
+            page.shown_state.value,
             self._why(page, found.why) + self._lack_of_worker(record),
             policy_name(self._scheduler),
             found.rule,

@@ -242,7 +242,7 @@ class ListRequests:
             known = (live[task] for task in some if task in live)
             yield sum(
                 (before is None or page.id < before)
-                and (not request.states or page.state in request.states)
+                and (not request.states or page.shown_state in request.states)
                 for page in known
             )
 
@@ -280,7 +280,7 @@ class ListRequests:
 
 def _fits(page: TaskPage, request: m.ListTasks) -> bool:
     """Whether a task matches the states and the time of a request."""
-    if request.states and page.state not in request.states:
+    if request.states and page.shown_state not in request.states:
         return False
     if request.name and not bears(page.spec.name, request.name):
         return False

@@ -91,7 +91,7 @@ class ResourceRequests:
             reason=self._reason(name),
             testing=health.testing(name),
             running=list(state.running),
-            queued=len(state.queue),
+            queued=len(state.queue) + len(state.trailing),
             avoided=self._circuits.told(
                 self._rights.whose(peer, mine=False),
                 lambda pair: pair.resource == name,

@@ -334,7 +334,7 @@ class Journal:
             pages.append(page)
             page.submitter = b""  # that connection was closed
             self.live[page.id] = page
-            self.counts.put(page.id, page.state)
+            self.counts.put(page.id, page.shown_state)
             self.live_of.setdefault(page.owner, {})[page.id] = page
             self._join_lease(page)
             if names := page.spec.attachments:
@@ -452,7 +452,7 @@ class Journal:
     def record(self, record: Record, now: float, rule: str = "") -> None:
         """Take in a change of state; `rule`: the one that put it where it runs now."""
         page = self.live[record.task]
-        self.counts.put(page.id, record.state)
+        self.counts.put(page.id, _shown(record))
         if record.reason:
             page.reason = record.reason
         if page.id not in self._refused:
@@ -482,7 +482,7 @@ class Journal:
     ) -> None:
         """Note what happened to a task, or an order, for the watchers."""
         if self.watched:
-            record = Record(TaskId(page.id), page.state, event, page.resource)
+            record = Record(TaskId(page.id), page.shown_state, event, page.resource)
             self._publish(page, record, now, order)
 
     def _publish(
@@ -498,7 +498,7 @@ class Journal:
         failed = record.state is State.FAILED
         changed = TaskChanged(
             id=page.id,
-            state=TOLD[record.state],
+            state=TOLD[_shown(record)],
             at=now,
             resource=page.resource if record.state in ENDED else record.resource,
             progress=page.progress,
@@ -705,3 +705,8 @@ def _latest(page: TaskPage) -> float:
     if last is None:
         return page.submitted
     return last.start if last.finish is None else last.finish
+
+
+def _shown(record: Record) -> State:
+    """Return the state of a record for users, as `TaskPage.shown_state`."""
+    return State.QUEUED if record.event == "ordered" else record.state

@@ -113,6 +113,13 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
         return self.runtime.state
 
     @property
+    def shown_state(self) -> State:
+        """The state for users: what waits in a worker for another task to end is queued."""
+        runtime = self.runtime
+        waits = runtime.not_started and runtime.state is State.RUNNING
+        return State.QUEUED if waits else runtime.state
+
+    @property
     def resource(self) -> str | None:
         """Resource that runs it or has it in its queue; of an ended task, the last that ran it.
 
@@ -178,7 +185,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             id=self.id,
             app=spec.app,
             type=spec.type,
-            state=runtime.state.value,
+            state=self.shown_state.value,
             owner=f"uid:{self.owner}",
             name=spec.name,
             job=spec.job,

@@ -212,6 +212,8 @@ def _some(tasks: list[TaskId]) -> str:
 
 
 def _why_running(task: TaskRecord) -> str:
+    if task.not_started and task.train:
+        return f"waits for {task.resource}, in the worker that runs task {task.train[0].id}"
     if task.cancelling is not None:
         return f"runs on {task.resource} until its next checkpoint: {task.cancelling}"
     if task.holding:

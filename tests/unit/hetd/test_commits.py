@@ -143,3 +143,31 @@ def test_due_work_waits_for_one_turn_after_messages_that_took_long(
         counts.append(len(ticks))
 
     assert counts == [0, 1, 1, 2]
+
+
+def test_commits_of_a_stream_are_gathered(watched: Watched) -> None:
+    """Only ends are to be published, and tasks wait for the slots."""
+    watched.submit(tasks=40, seconds=LONG_S)
+    eventually(lambda: not watched.desk.store._outcomes.empty(), "the first commit")
+    watched.story.clear()
+
+    watched.finish()
+    assert "commit" not in watched.story
+    assert watched.desk.loop.timeout_ms() == 1
+
+    watched.now += GATHER_NS
+    watched.desk.loop.turn([])
+    assert "commit" in watched.story
+
+
+def test_a_request_in_a_stream_is_answered_with_the_next_commit(
+    watched: Watched,
+) -> None:
+    watched.submit(tasks=40, seconds=LONG_S)
+    eventually(lambda: not watched.desk.store._outcomes.empty(), "the first commit")
+    watched.story.clear()
+    watched.finish()
+
+    watched.submit(seconds=LONG_S)
+
+    assert "commit" in watched.story

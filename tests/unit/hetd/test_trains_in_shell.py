@@ -207,3 +207,27 @@ def test_a_launcher_that_leaves_costs_what_follows_no_attempt(shell: Shell) -> N
     assert all(record.attempts == 0 for record in records)
     shell.pool.check()
     shell.runtime.scheduler.check()
+
+
+def test_what_waits_in_a_worker_is_queued_for_users(shell: Shell) -> None:
+    runs = a_train(shell)
+    first, *others = [run.task for run in runs]
+
+    listed = shell.ask(m.ListTasks(1, states=["queued"]))
+    why = shell.ask(m.Explain(1, others[0]))
+    devices = shell.ask(m.Devices(1)).devices
+    (cpu,) = [each for each in devices if each.spec.name == "cpu"]
+
+    assert isinstance(listed, m.TaskList)
+    assert {each.id for each in listed.tasks} >= set(others)
+    assert {each.state for each in listed.tasks} == {"queued"}
+    assert first not in {each.id for each in listed.tasks}
+    assert isinstance(why, m.Explained)
+    text = f"waits for cpu, in the worker that runs task {first}"
+    assert (why.state, why.why) == ("queued", text)
+    assert (first in cpu.running, cpu.queued) == (True, len(listed.tasks))
+    assert shell.journal.counts["queued"] == len(listed.tasks)  # type: ignore[index]
+
+    report(shell, runs[0])
+    (began,) = shell.ask(m.ListTasks(1, ids=[others[0]])).tasks
+    assert began.state == "running"

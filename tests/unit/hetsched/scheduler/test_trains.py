@@ -176,8 +176,8 @@ def test_each_task_of_a_train_starts_when_the_one_before_it_ends(node: Harness) 
 def test_a_train_is_extended_when_its_next_task_starts(node: Harness) -> None:
     submit(node, *["some"] * 4)
 
-    first = orders(node.handle(*finished(1)))
-    second = orders(node.handle(*finished(2)))
+    first = orders(node.handle_all(*finished(1)))
+    second = orders(node.handle_all(*finished(2)))
 
     assert (first, second) == ([(3, 2)], [(4, 3)])
 
@@ -186,7 +186,7 @@ def test_several_tasks_are_added_to_a_train_together(a_scheduler: Start) -> None
     node = a_scheduler([CPU], SECONDS, limits=LIMITS)
     submit(node, *["short"] * 9)
 
-    added = [orders(node.handle(*finished(task))) for task in (1, 2, 3, 4)]
+    added = [orders(node.handle_all(*finished(task))) for task in (1, 2, 3, 4)]
 
     assert added == [[], [(5, 3), (6, 3)], [], [(7, 5), (8, 5)]]
 
@@ -195,7 +195,7 @@ def test_a_train_whose_first_task_is_to_leave_is_not_extended(node: Harness) -> 
     submit(node, *["some"] * 4)
     node.handle(e.TaskHeld(TaskId(2)))  # it is recalled, and has started already
 
-    assert orders(node.handle(*finished(1))) == []
+    assert orders(node.handle_all(*finished(1))) == []
     assert orders(node.handle(e.TaskStarted(TaskId(2), 2))) == []
 
 
@@ -206,7 +206,7 @@ def test_a_task_of_uncertain_length_is_in_no_train(
     monkeypatch.setattr(estimates, "spread", lambda *_: 0.8)
 
     assert orders(submit(node, *["some"] * 3)) == [(1, None)]
-    assert orders(node.handle(*finished(1))) == [(2, None)]
+    assert orders(node.handle_all(*finished(1))) == [(2, None)]
 
 
 def test_what_waits_for_a_train_is_not_staged(a_scheduler: Start) -> None:
@@ -250,7 +250,7 @@ def test_each_task_of_a_train_is_overdue_after_its_own_time(node: Harness) -> No
     submit(node, *["some"] * 4)
     assert node.scheduler.next_recall() == 45_000_000
 
-    node.handle(*finished(1), at=0.02)
+    node.handle_all(*finished(1), at=0.02)
     assert node.scheduler.next_recall() == 65_000_000
 
     assert node.handle(e.TrainOverdue(), at=0.065) == [Recall(TaskId(3), 3)]
@@ -266,7 +266,7 @@ def test_a_task_of_higher_priority_does_not_wait_for_a_train(node: Harness) -> N
         Recall(TaskId(2), 2)
     ]
     assert orders(back) == []
-    assert orders(node.handle(*finished(1))) == [(5, None)]
+    assert orders(node.handle_all(*finished(1))) == [(5, None)]
 
 
 def test_a_train_of_less_than_a_millisecond_is_not_recalled(node: Harness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from typing import TYPE_CHECKING, cast
 
@@ -9,9 +10,12 @@ import pytest
 
 from libtask.client.handles import Follower, Registry, TaskHandle
 from libtask.errors import DaemonUnreachableError
-from libtask.messages import TaskChanged
+from libtask.messages import TaskChanged, TaskInfo
+from libtask.results import ResultEncoder, has_pickled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from libtask.messages import TaskState
 
 NOBODY = cast("Follower", None)
@@ -101,3 +105,30 @@ def test_a_followed_task_takes_at_most_300_bytes() -> None:
         tracemalloc.stop()
     assert len(handles) == tasks
     assert (after - before) / tasks <= 300
+
+
+class _Owner:
+    """A client that counts how often it is asked for a task of another user."""
+
+    asked = 0
+
+    def show(self, task_id: int) -> TaskInfo:
+        self.asked += 1
+        return TaskInfo(task_id, "app", "app", "completed", "uid:0")
+
+
+def test_only_the_owner_of_a_task_that_was_submitted_elsewhere_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    result = ResultEncoder(tmp_path / "7-1").keep(1 << 70).value
+    assert has_pickled(result)
+    client = _Owner()
+    registry = Registry(cast("Follower", client))
+    mine, other = registry.submitted(7), registry.follow(8)
+    for handle in (mine, other):
+        handle.changed(TaskChanged(handle.id, "completed", at=1.0, result=result))
+
+    assert mine.result(0) == 1 << 70
+    assert client.asked == 0
+    assert (other.result(0) == 1 << 70) is (os.getuid() == 0)
+    assert client.asked == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,14 +10,17 @@ import zmq
 
 from libtask.messages import (
     PROTOCOL,
+    Finished,
     FromDaemon,
     Register,
     Registered,
     Retire,
+    Run,
+    TaskSpec,
     encode,
 )
-from libtask.worker.link import Link
-from unit.scripted_daemon import PATIENCE
+from libtask.worker.link import SHORT_S, Link
+from unit.scripted_daemon import PATIENCE, cpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,3 +95,22 @@ def test_a_link_knows_whether_somebody_is_there(tmp_path: Path, router: Any) -> 
 
     assert (before, answered, link.connected) == (False, True, False)
     link.close(linger_ms=0)
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(SHORT_S, True), (2 * SHORT_S, False)])
+def test_the_end_of_a_short_task_alone_waits_for_that_of_the_next_one(
+    tmp_path: Path, router: Any, seconds: float, *, waits: bool
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+    router.recv_multipart()
+    spec = TaskSpec("app", {})
+    link.put_back([Run(2, 1, cpu(), spec, follows=True)])
+    link._batch_deadline = math.inf
+    link._batched.append(Finished(0, 1))
+
+    link.send_batched(Finished(1, 1, seconds=seconds))
+
+    assert (len(link._batched) == 2) is waits
+    link.close(linger_ms=0)
+    router.close(linger=0)

@@ -19,7 +19,7 @@ from libtask.messages import (
     TaskEpoch,
     TaskSpec,
 )
-from unit.libtask.worker.played_worker import next_but_progress
+from unit.libtask.worker.played_worker import next_but_progress, start_counting
 from unit.scripted_daemon import cpu, null
 
 if TYPE_CHECKING:
@@ -176,3 +176,17 @@ def test_every_task_of_an_order_runs_the_file_as_it_was_when_it_was_submitted(
     assert after == ["edited"] * 3
     assert without == ["bad-input"] * 3
     assert outputs(worker, 10, 11) == ["again"] * 2
+
+
+def test_a_task_that_comes_later_runs_the_file_as_it_is_then(worker: Played) -> None:
+    text = worker.apps.read_text()
+    until = worker.folder / "enough"
+    start_counting(worker, until=str(until))
+    worker.apps.write_text(text.replace("loading", "edited"))
+
+    spec = TaskSpec(worker.app("Count"), {"limit": 1})
+    worker.say(Run(8, 1, cpu(), spec, follows=True))
+    until.touch()
+
+    _, end = heard(worker, 1, 8)
+    assert worker.output(end).split()[0] == "edited"

@@ -1,0 +1,119 @@
+"""Trains: short tasks that are alike follow each other in one worker, without asking.
+
+Between two tasks of a slot lies the way from the worker to the shell and back, some 1 to 2 ms
+where all processors are busy. A worker that has the next task already begins it at once. What
+has not begun can be recalled, but a worker reads messages at checkpoints and between tasks only.
+So all tasks of a train are expected to be short, however much they vary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hetsched.state import SchedulerState
+    from hetsched.system import Resource, ResourceState
+    from hetsched.tasks import TaskRecord
+
+SURELY = 2
+"""Standard deviations by which the expected time of a task in a train may be too short."""
+WORTH_RECALL_S = 0.001
+"""Expected time of the unstarted tasks of a train that is worth their recall, seconds."""
+
+
+class Trains:
+    """Extends trains, and recalls what delays urgent tasks.
+
+    Args:
+        state: of the scheduler.
+
+    """
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
+        self._limits = state.limits
+        self._estimates = state.system.estimates
+
+    def may_take(self, task: TaskRecord, resource: Resource) -> bool:
+        """Whether a task may be in a train on a resource: it surely takes little time."""
+        limits, estimates, row = self._limits, self._estimates, task.row
+        if limits.train == 1 or resource.shared or not _is_free(task):
+            return False
+        longest = 1 + SURELY * estimates.spread(row, resource)
+        return estimates.seconds(row, resource) * longest <= limits.train_task_s
+
+    def adapt(self, states: Sequence[ResourceState]) -> None:
+        """Extend the trains that became shorter, and recall what delays urgent tasks."""
+        for task in self._state.successors:
+            state = self._state.system.states[task.resource] if task.resource else None
+            if state is not None and state.usable and task.id in state.running:
+                self.extend(task, state)
+        for state in states:
+            if state.trailing and state.queue.touched and state.queue.entries:
+                self._recall_for_urgent(state)
+
+    def extend(self, first: TaskRecord, state: ResourceState) -> None:
+        """Dispatch waiting tasks like `first`, which has a slot, behind it."""
+        if not state.queue.entries or first.leaving or first.recalled:
+            return
+        if not self.may_take(first, state.resource):
+            return
+        seconds = self._estimates.seconds(first.row, state.resource)
+        for _ in range(self._room_behind(first, state, seconds)):
+            task = state.queue.next_of(first.row, self._limits.train_s)
+            if task is None or not _is_like(task, first) or not _is_free(task):
+                return
+            state.queue.remove(task)
+            self._state.dispatch_behind(task, state, first, seconds)
+
+    def _room_behind(
+        self, first: TaskRecord, state: ResourceState, seconds: float
+    ) -> int:
+        """Return how many tasks of some expected time may be added to a train."""
+        limits = self._limits
+        most = min(limits.train, max(2, int(limits.train_s / max(seconds, 1e-9))))
+        present = 1 if first.train is None else len(first.train)
+        if 2 * present > most + 1:
+            return 0  # enough of it is there: several are dispatched together
+        # the other slots get their share of the waiting tasks
+        return min(most - present, len(state.queue) // state.slots)
+
+    def _recall_for_urgent(self, state: ResourceState) -> None:
+        """Recall what would go before a waiting task of higher priority for long."""
+        (urgent,) = state.queue.first(1)
+        for task in state.trailing.values():
+            if task.submitted.priority >= urgent.submitted.priority or not task.train:
+                continue
+            seconds = self._estimates.seconds(task.row, state.resource)
+            if seconds * (len(task.train) - 1) >= WORTH_RECALL_S:
+                self._state.recall(task)
+
+
+def _is_free(task: TaskRecord) -> bool:
+    """Whether a task may share a slot: it has not failed, and needs no worker of its own."""
+    submitted = task.submitted
+    return not (
+        task.never_in_train
+        or task.attempts
+        or task.progress
+        or task.failures
+        or submitted.served
+        or submitted.single
+        or task.pinned is not None
+        or task.needs is not None
+        or not task.preemptible
+    )
+
+
+def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
+    """Whether a waiting task has the row, owner, priority and workers of the first of a train."""
+    mine, other = task.submitted, first.submitted
+    return (
+        task.row is first.row
+        and not task.bound
+        and mine.owner == other.owner
+        and mine.priority == other.priority
+        and mine.workers == other.workers
+    )
