@@ -392,15 +392,12 @@ class Scheduler:
         for task in first:
             if self.state.admission.lacks_worker(task):
                 continue  # it will be deferred
-            if not task.bound and self._worth_staging(task.row, state.resource):
-                self._stage_unless_short(task, state.resource)
+            if task.bound or self._trains.awaits(task, state):
+                continue
+            if self._worth_staging(task.row, state.resource):
+                self.state.stage(task)
         slots = sum(each.slots for each in self.system.usable_states())
         self.state.unstage_others(first, 2 * self.state.limits.stage * slots)
-
-    def _stage_unless_short(self, task: TaskRecord, resource: Resource) -> None:
-        """Stage a task, unless it waits for its place in a train."""
-        if not self._trains.may_take(task, resource):
-            self.state.stage(task)
 
     def _worth_staging(self, row: Row, resource: Resource) -> bool:
         seconds = self.system.estimates.seconds(row, resource)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hetsched.tasks import State
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,6 +46,12 @@ class Trains:
         longest = 1 + SURELY * estimates.spread(row, resource)
         return estimates.seconds(row, resource) * longest <= limits.train_task_s
 
+    def awaits(self, task: TaskRecord, state: ResourceState) -> bool:
+        """Whether a waiting task will follow others in a train, as those before it do."""
+        if not self.may_take(task, state.resource):
+            return False
+        return any(_is_like(task, other) for other in state.trailing.values())
+
     def adapt(self, states: Sequence[ResourceState]) -> None:
         """Extend the trains that became shorter, and recall what delays urgent tasks."""
         for task in self._state.successors:
@@ -66,6 +74,7 @@ class Trains:
             if task is None or not _is_like(task, first) or not _is_free(task):
                 return
             state.queue.remove(task)
+            self._state.release_worker(task)  # where it is staged
             self._state.dispatch_behind(task, state, first, seconds)
 
     def _room_behind(
@@ -108,11 +117,14 @@ def _is_free(task: TaskRecord) -> bool:
 
 
 def _is_like(task: TaskRecord, first: TaskRecord) -> bool:
-    """Whether a waiting task has the row, owner, priority and workers of the first of a train."""
+    """Whether a waiting task has the row, owner, priority and workers of the first of a train.
+
+    One that has yielded keeps its arrays in another worker.
+    """
     mine, other = task.submitted, first.submitted
     return (
         task.row is first.row
-        and not task.bound
+        and task.state is State.QUEUED
         and mine.owner == other.owner
         and mine.priority == other.priority
         and mine.workers == other.workers

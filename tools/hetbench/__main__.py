@@ -16,6 +16,7 @@ from hetbench.machine import machine
 
 BENCHES = {
     "tasks": "no-op tasks through the real daemon: rate and latency; clients, workers",
+    "calls": "calls of 1 to 100 ms beside `ProcessPoolExecutor`",
     "idle": "wake-ups and processor time of a daemon that has nothing to do",
     "commands": "1,000 times `true` as tasks, beside `xargs -P2`",
     "loop": "processor time of hetd's main thread for a no-op task, without sockets",

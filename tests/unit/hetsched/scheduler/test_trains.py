@@ -209,14 +209,35 @@ def test_a_task_of_uncertain_length_is_in_no_train(
     assert orders(node.handle_all(*finished(1))) == [(2, None)]
 
 
+def staged(actions: list[Action]) -> list[int]:
+    return [each.task for each in actions if isinstance(each, Stage)]
+
+
 def test_what_waits_for_a_train_is_not_staged(a_scheduler: Start) -> None:
     node = a_scheduler([CPU], SECONDS, limits=Limits(stage=1, train=4))
 
-    actions = submit(node, *["some"] * 5)
-    alone = node.handle_all(a_task(6, "some", priority=1, single=True))
+    assert staged(submit(node, *["some"] * 5)) == []
+    assert staged(node.handle_all(a_task(6, "some", priority=1))) == [6]
 
-    assert [each for each in actions if isinstance(each, Stage)] == []
-    assert [each.task for each in alone if isinstance(each, Stage)] == [6]
+
+def test_tasks_of_different_rows_are_staged(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], SECONDS, limits=Limits(stage=1, train=4))
+
+    assert staged(submit(node, "some", "long", "some", "long")) == [2]
+    assert staged(node.handle_all(*finished(1))) == [3]
+
+
+def test_a_staged_task_may_follow_in_another_worker(a_scheduler: Start) -> None:
+    node = a_scheduler([CPU], SECONDS, limits=Limits(stage=2, train=4))
+    submit(node, "some", "long", "some", "some", "some")
+    cancelled = node.handle(e.TaskCancelled(TaskId(2)))
+
+    actions = node.handle_all(*finished(1))
+
+    assert staged(cancelled) == [4]
+    assert orders(actions) == [(3, None), (4, 3)]
+    assert [each.task for each in actions if isinstance(each, Abort)] == [4]
+    assert staged(actions) == []
 
 
 def test_policies_see_only_the_running_task_of_a_train(node: Harness) -> None:

@@ -1,0 +1,78 @@
+"""Calls of a function of some milliseconds, beside `ProcessPoolExecutor` and a bare loop.
+
+The function computes for a set processor time, whatever runs beside it. So `share` is the part of
+the processor time of both workers' processors that went into the calls: the rest is the way of
+tasks and results, which the executor does not store, and the calls wait for. Each length has a
+daemon of its own, so that no expected time is that of another length.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from hetbench.processes import DaemonProcesses
+from hetbench.resources import cpu_with
+from libtask.daemon.private import private_daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from libtask.client.client import Client
+
+WORKERS = 2
+LENGTHS_MS = (1, 5, 20, 100)
+COMPUTED_S = 2.0
+"""Processor seconds that the calls of a round compute in all."""
+ROUNDS = 7
+
+
+def compute(seconds: float) -> None:
+    """Compute for some processor time of this thread."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure each length; return one row for each and each system."""
+    return [row for length in LENGTHS_MS for row in _rows(length)]
+
+
+def _rows(length_ms: int) -> Iterator[dict[str, Any]]:
+    """Alternate between the systems."""
+    calls = round(1000 * COMPUTED_S / length_ms)
+    times = [length_ms / 1000] * calls
+    with (
+        private_daemon(cpu_with(WORKERS)) as client,
+        ProcessPoolExecutor(WORKERS) as pool,
+    ):
+        systems: dict[str, Client | ProcessPoolExecutor]
+        systems = {"hetd": client, "ProcessPoolExecutor": pool}
+        walls: dict[str, list[float]] = {name: [] for name in systems}
+        for system in systems.values():
+            _wall(system, times)  # workers start, and expected times become known
+        before = DaemonProcesses(client).consumption()
+        _wall(client, times)
+        used = DaemonProcesses(client).consumption().since(before)
+        for _ in range(ROUNDS):
+            for name, system in systems.items():
+                walls[name].append(_wall(system, times))
+    rates = {name: calls / statistics.median(walls[name]) for name in systems}
+    for name, rate in rates.items():
+        yield {
+            "case": f"calls of {length_ms} ms, {WORKERS} workers",
+            "system": name,
+            "calls_per_s": round(rate, 1),
+            "share": round(rate * length_ms / 1000 / WORKERS, 3),
+            "of_executor": round(rate / rates["ProcessPoolExecutor"], 3),
+            **(used.per_task(calls) if name == "hetd" else {}),
+        }
+
+
+def _wall(system: Client | ProcessPoolExecutor, times: list[float]) -> float:
+    begin = time.perf_counter()
+    list(system.map(compute, times))
+    return time.perf_counter() - begin
