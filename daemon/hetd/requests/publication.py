@@ -197,8 +197,9 @@ class Publication:
     def _may_wait(self, *, hold: bool) -> bool:
         """Whether the next commit may wait for more."""
         now = self._now()
-        if now < self._next_commit and (self._router.waiting() or self._is_stream()):
-            return True  # it is early, and messages wait or are about to come
+        more = self._router.waiting() or (hold and self._is_stream())
+        if more and now < self._next_commit:
+            return True
         return hold and self._may_hold(now)
 
     def _is_stream(self) -> bool:

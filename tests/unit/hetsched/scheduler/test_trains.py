@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from builders import a_resource, a_task
 from hetsched import events as e
 from hetsched.actions import Abort, Begin, Preempt, Recall, Record, Run, Stage
+from hetsched.estimates.point import Figures
 from hetsched.ids import TaskId
 from hetsched.limits import Limits
 from hetsched.tasks import State
@@ -16,6 +17,7 @@ from hetsched.tasks import State
 if TYPE_CHECKING:
     from builders import Harness, Start
     from hetsched.actions import Action
+    from hetsched.estimates.table import EstimateTable
 
 CPU, GPU = a_resource("cpu"), a_resource("gpu")
 SECONDS = {
@@ -199,14 +201,17 @@ def test_a_train_whose_first_task_is_to_leave_is_not_extended(node: Harness) -> 
     assert orders(node.handle(e.TaskStarted(TaskId(2), 2))) == []
 
 
-def test_a_task_of_uncertain_length_is_in_no_train(
-    node: Harness, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("spread", "expected"), [(0.05, [(1, None), (2, 1)]), (0.5, [(1, None)])]
+)
+def test_tasks_of_uncertain_length_are_in_no_train(
+    a_scheduler: Start, spread: float, expected: list[tuple[int, int | None]]
 ) -> None:
-    estimates = node.scheduler.system.estimates
-    monkeypatch.setattr(estimates, "spread", lambda *_: 0.8)
+    node = a_scheduler([CPU], limits=LIMITS)
+    estimates = cast("EstimateTable", node.scheduler.system.estimates)
+    estimates.enter(Figures("some", "cpu", 0.03, 1.0, spread=spread, count=64))
 
-    assert orders(submit(node, *["some"] * 3)) == [(1, None)]
-    assert orders(node.handle_all(*finished(1))) == [(2, None)]
+    assert orders(submit(node, *["some"] * 3)) == expected
 
 
 def staged(actions: list[Action]) -> list[int]:
