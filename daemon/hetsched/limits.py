@@ -121,6 +121,6 @@ class Limits:
     at_once: int | None = None
     train: int = 1
     train_task_s: float = 0.05
-    train_s: float = 0.002
+    train_s: float = 0.004
     train_due_s: float = 0.005
     capacity: Capacity = field(default_factory=Capacity)
