@@ -114,8 +114,7 @@ class Link:
             if not self._take() and timeout_ms:
                 self._poller.poll(timeout_ms)
                 self._take()
-        elif self._follows():
-            self._take()  # it may have been recalled
+        self._take_recalls()
         return self._inbox.popleft() if self._inbox else None
 
     def wait_for(self, descriptor: int, seconds: float) -> None:
@@ -234,6 +233,11 @@ class Link:
         if not self._inbox:
             return False
         return _is_follower(self._inbox[0])
+
+    def _take_recalls(self) -> None:
+        """Read all that has arrived, if a further task of the batch is next."""
+        while self._follows() and self._take():
+            pass
 
     def _flush(self) -> None:
         """Send the batched final reports."""

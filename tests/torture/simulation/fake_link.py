@@ -47,8 +47,7 @@ class SimulatedLink(Link):
         if not self._inbox:
             self._flush()
             self._take()
-        elif self._follows():
-            self._take()
+        self._take_recalls()
         return self._inbox.popleft() if self._inbox else None
 
     def send_validated(self, message: Message) -> None:

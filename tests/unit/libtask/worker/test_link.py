@@ -10,8 +10,10 @@ import zmq
 
 from libtask.messages import (
     PROTOCOL,
+    Aborted,
     Finished,
     FromDaemon,
+    Recall,
     Register,
     Registered,
     Retire,
@@ -112,5 +114,22 @@ def test_the_end_of_a_short_task_alone_waits_for_that_of_the_next_one(
     link.send_batched(Finished(1, 1, seconds=seconds))
 
     assert (len(link._batched) == 2) is waits
+    link.close(linger_ms=0)
+    router.close(linger=0)
+
+
+def test_a_recall_is_read_before_the_task_that_came_before_it_begins(
+    tmp_path: Path, router: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have arrived while another task computed."""
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+    route, _ = router.recv_multipart()
+    run = Run(2, 1, cpu(), TaskSpec("app", {}), follows=True)
+    arrived = [[encode(run)], [encode(Recall(2, 1))]]
+    monkeypatch.setattr(link, "_read", lambda: arrived.pop(0) if arrived else [])
+
+    assert link.receive(0) is None
+    assert router.recv_multipart() == [route, encode(Aborted(2, 1))]
     link.close(linger_ms=0)
     router.close(linger=0)
