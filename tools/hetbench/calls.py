@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WORKERS = 2
 LENGTHS_MS = (1, 5, 20, 100)
-COMPUTED_S = 2.0
+COMPUTED_S = 4.0
 """Processor seconds that the calls of a round compute in all."""
 ROUNDS = 7
 
