@@ -70,13 +70,13 @@ class Link:
         welcome: hetd's reply to the registration; None: there is none yet.
         connections: number of connections so far; a change means another hetd.
         silent_since: `time.monotonic()` when hetd was lost, or first contacted.
-        arrivals: how often messages have arrived.
+        arrivals: number of messages that have arrived.
 
     """
 
     def __init__(self, path: Path, registration: Callable[[], list[Message]]) -> None:
         self.welcome: Registered | None = None
-        self.connections = self.arrivals = 0
+        self.connections = 0
         self.silent_since = time.monotonic()
         self._path = path
         self._registration = registration
@@ -86,6 +86,7 @@ class Link:
         self._connect()
 
     def _begin_empty(self) -> None:
+        self.arrivals = 0
         self._inbox: deque[FromDaemon] = deque()
         self._deferred: list[FromDaemon] = []
         """Commands that arrived while a task ran, to be handled after it."""
@@ -257,8 +258,6 @@ class Link:
             frames = self._read()
             if not frames:
                 self._renew()
-        if frames:
-            self.arrivals += 1
         # A busy hetd may combine several messages.
         for frame in frames:
             self._accept(frame)
@@ -271,6 +270,7 @@ class Link:
             return []
 
     def _accept(self, frame: bytes) -> None:
+        self.arrivals += 1
         try:
             message = decode_from_daemon(frame)
         except InputError as error:
