@@ -3,7 +3,7 @@
 Between two tasks of a slot lies the way from the worker to the shell and back, some 1 to 2 ms
 where all processors are busy. A worker that has the next task already begins it at once. What
 has not begun can be recalled, but a worker reads messages at checkpoints and between tasks only.
-So all tasks of a train are expected to be short, however much they vary.
+So a task may be in a train only if it is expected to be short and its time varies little.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Trains:
     def may_take(self, task: TaskRecord, resource: Resource) -> bool:
         """Whether a task may be in a train on a resource: it surely takes little time."""
         limits, estimates, row = self._limits, self._estimates, task.row
-        if limits.train == 1 or resource.shared or not _is_free(task):
+        if limits.train == 1 or resource.shared or not _may_share_slot(task):
             return False
         longest = 1 + SURELY * estimates.spread(row, resource)
         return estimates.seconds(row, resource) * longest <= limits.train_task_s
@@ -71,7 +71,7 @@ class Trains:
         seconds = self._estimates.seconds(first.row, state.resource)
         for _ in range(self._room_behind(first, state, seconds)):
             task = state.queue.next_of(first.row, self._limits.train_s)
-            if task is None or not _is_like(task, first) or not _is_free(task):
+            if task is None or not _is_like(task, first) or not _may_share_slot(task):
                 return
             state.queue.remove(task)
             self._state.release_worker(task)  # where it is staged
@@ -100,7 +100,7 @@ class Trains:
                 self._state.recall(task)
 
 
-def _is_free(task: TaskRecord) -> bool:
+def _may_share_slot(task: TaskRecord) -> bool:
     """Whether a task may share a slot: it has not failed, and needs no worker of its own."""
     submitted = task.submitted
     return not (

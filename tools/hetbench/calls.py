@@ -1,9 +1,9 @@
-"""Calls of a function of some milliseconds, beside `ProcessPoolExecutor` and a bare loop.
+"""Calls of a function of some milliseconds, beside `ProcessPoolExecutor`.
 
 The function computes for a set processor time, whatever runs beside it. So `share` is the part of
-the processor time of both workers' processors that went into the calls: the rest is the way of
-tasks and results, which the executor does not store, and the calls wait for. Each length has a
-daemon of its own, so that no expected time is that of another length.
+the processor time of as many processors as there are workers that went into the calls; the rest
+went into tasks and results on their way, or was not used. Each length has a daemon of its own, so
+that no expected time is that of another length.
 """
 
 from __future__ import annotations
