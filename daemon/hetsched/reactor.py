@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hetsched.state import SchedulerState
     from hetsched.system import ResourceState
     from hetsched.tasks import TaskRecord, TaskRuntime
+    from hetsched.trains import Trains
 
 
 OfAllParts: TypeAlias = (
@@ -51,8 +52,9 @@ MAY_FINISH = (RUNNING, State.PREEMPTED, State.HELD)
 class Reactor:
     """Applies events to the scheduler's state."""
 
-    def __init__(self, state: SchedulerState) -> None:
+    def __init__(self, state: SchedulerState, trains: Trains) -> None:
         self.state = state
+        self._trains = trains
         self.system = state.system
         self._handlers: dict[type, Callable[..., None]] = {
             e.TaskSubmitted: self._on_submitted,
@@ -237,7 +239,7 @@ class Reactor:
             self.state.begin_trial(pair)
 
     def _on_train_overdue(self, event: e.TrainOverdue) -> None:
-        self.state.recall_overdue()
+        self._trains.recall_overdue()
 
     def _on_time_stepped(self, event: e.TimeStepped) -> None:
         for task in self.system.tasks.values():

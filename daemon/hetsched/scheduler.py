@@ -110,7 +110,7 @@ class Scheduler:
         self.state = SchedulerState(self.system, limits, first_epoch)
         self._trains = Trains(self.state)
         self._adopt(policy)
-        self._reactor = Reactor(self.state)
+        self._reactor = Reactor(self.state, self._trains)
 
     def handle(self, event: Event, now: Nanoseconds) -> list[Action]:
         """Apply an event; return the actions that follow, in order.
@@ -197,7 +197,7 @@ class Scheduler:
 
     def next_recall(self) -> Nanoseconds | None:
         """Return the instant at which `TrainOverdue` must be sent; None: there is no train."""
-        return self.state.next_recall()
+        return self._trains.next_recall()
 
     def next_beginning(self) -> Nanoseconds | None:
         """Return the instant at which `BeginningDue` must be sent; None: no task waits for one."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -23,7 +22,6 @@ from hetsched.graphs import STEPS_OF_DECISION
 from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota
-from hetsched.system import SECOND
 from hetsched.tasks import (
     COMPLETED,
     NAMES,
@@ -91,8 +89,6 @@ class SchedulerState:
         """Whether the policy had more to decide than could be applied at once."""
         self._staged: dict[TaskId, TaskRecord] = {}
         """Tasks that were staged, and perhaps run or have ended since."""
-        self._behind: list[tuple[Nanoseconds, int, TaskRecord]] = []
-        """Heap of the tasks dispatched behind others: when each is overdue, its epoch."""
         self.successors: list[TaskRecord] = []
         """Tasks of trains that have got the slots of those before them since `begin`."""
         self.arrival_rule = ""
@@ -279,15 +275,9 @@ class SchedulerState:
         self.record(task, "dispatched")
 
     def dispatch_behind(
-        self, task: TaskRecord, state: ResourceState, first: TaskRecord, seconds: float
+        self, task: TaskRecord, state: ResourceState, first: TaskRecord
     ) -> None:
-        """Run a task, already out of its queue, behind the first of a train, in its slot.
-
-        Args:
-            task: the task; `state`: of the resource; `first`: has the slot.
-            seconds: expected time of each of them.
-
-        """
+        """Run a task, already out of its queue, behind the first of a train, in its slot."""
         advance(task, Step.DISPATCHED, self.system.now)
         self.occupy(task, state)
         state.trailing[task.id] = state.running.pop(task.id)
@@ -302,24 +292,6 @@ class SchedulerState:
         name = state.resource.name
         self.actions.append(a.Run(task.id, task.epoch, name, first.id))
         self.record(task, "ordered")
-        longest = self.limits.train_due_s + 2 * seconds
-        due = self.system.now + int(longest * SECOND)
-        heappush(self._behind, (due, task.epoch, task))
-
-    def next_recall(self) -> Nanoseconds | None:
-        """Return the instant at which the next train is overdue; None: there is no train."""
-        behind = self._behind
-        while behind and not _still_waits(behind[0]):
-            heappop(behind)
-        return behind[0][0] if behind else None
-
-    def recall_overdue(self) -> None:
-        """Recall the tasks that wait behind others for longer than expected."""
-        behind = self._behind
-        while behind and behind[0][0] <= self.system.now:
-            entry = heappop(behind)
-            if _still_waits(entry):
-                self.recall(entry[2])
 
     def recall_behind(self, task: TaskRecord) -> None:
         """Recall the unstarted tasks behind a task that is to leave its slot."""
@@ -1228,9 +1200,3 @@ def dependency_ended(task: int, state: str, why: str) -> str:
 def not_needed(task: int) -> str:
     """Return why a task ends that runs only if one before it does not complete."""
     return f"not needed: task {task} completed"
-
-
-def _still_waits(entry: tuple[Nanoseconds, int, TaskRecord]) -> bool:
-    """Whether a task that was dispatched behind another one has not started since."""
-    _due, epoch, task = entry
-    return task.not_started and task.epoch == epoch and not task.recalled

@@ -8,13 +8,16 @@ So a task may be in a train only if it is expected to be short and its time vari
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from hetsched.system import SECOND
 from hetsched.tasks import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hetsched.ids import Nanoseconds
     from hetsched.state import SchedulerState
     from hetsched.system import Resource, ResourceState
     from hetsched.tasks import TaskRecord
@@ -37,6 +40,8 @@ class Trains:
         self._state = state
         self._limits = state.limits
         self._estimates = state.system.estimates
+        self._behind: list[tuple[Nanoseconds, int, TaskRecord]] = []
+        """Heap of the tasks dispatched behind others: when each is overdue, its epoch."""
 
     def may_take(self, task: TaskRecord, resource: Resource) -> bool:
         """Whether a task may be in a train on a resource: it surely takes little time."""
@@ -75,7 +80,10 @@ class Trains:
                 return
             state.queue.remove(task)
             self._state.release_worker(task)  # where it is staged
-            self._state.dispatch_behind(task, state, first, seconds)
+            self._state.dispatch_behind(task, state, first)
+            longest = self._limits.train_due_s + 2 * seconds
+            due = self._state.system.now + int(longest * SECOND)
+            heappush(self._behind, (due, task.epoch, task))
 
     def _room_behind(
         self, first: TaskRecord, state: ResourceState, seconds: float
@@ -89,6 +97,21 @@ class Trains:
         # the other slots get their share of the waiting tasks
         return min(most - present, len(state.queue) // state.slots)
 
+    def next_recall(self) -> Nanoseconds | None:
+        """Return the instant at which the next train is overdue; None: there is no train."""
+        behind = self._behind
+        while behind and not _still_waits(behind[0]):
+            heappop(behind)
+        return behind[0][0] if behind else None
+
+    def recall_overdue(self) -> None:
+        """Recall the tasks that wait behind others for longer than expected."""
+        behind, now = self._behind, self._state.system.now
+        while behind and behind[0][0] <= now:
+            entry = heappop(behind)
+            if _still_waits(entry):
+                self._state.recall(entry[2])
+
     def _recall_for_urgent(self, state: ResourceState) -> None:
         """Recall what would go before a waiting task of higher priority for long."""
         (urgent,) = state.queue.first(1)
@@ -98,6 +121,12 @@ class Trains:
             seconds = self._estimates.seconds(task.row, state.resource)
             if seconds * (len(task.train) - 1) >= WORTH_RECALL_S:
                 self._state.recall(task)
+
+
+def _still_waits(entry: tuple[Nanoseconds, int, TaskRecord]) -> bool:
+    """Whether a task that was dispatched behind another one has not started since."""
+    _due, epoch, task = entry
+    return task.not_started and task.epoch == epoch and not task.recalled
 
 
 def _may_share_slot(task: TaskRecord) -> bool:
