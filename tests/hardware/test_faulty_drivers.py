@@ -81,7 +81,8 @@ def test_a_compiler_that_hangs_is_ended(
 
     gpu, _ = discover_devices(libraries=[broken])
 
-    assert (gpu.verdict.fault, gpu.verdict.hung) == (f"{POCL}: no answer in 8 s", True)
+    assert gpu.verdict.hung
+    assert gpu.verdict.fault.startswith(f"{POCL}: no answer in 8 s")
 
 
 def test_without_a_driver_that_passes_each_says_why(faulty: FaultyDrivers) -> None:

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from hetkernels.parts import share, span, threads
-from hetkernels.variants import Kernel, size_of
+from hetkernels.variants import Kernel, Size, size_of
 from hetkernels.wide_vectors import aligned_zeros, wide_vectors
 
 Planes: TypeAlias = NDArray[Any]
@@ -25,14 +25,18 @@ Line: TypeAlias = NDArray[np.float32]
 
 PIECE = 256
 """Rows that are timed at once, while the fastest tile is not known: whole tiles of each."""
-WORTH_THREADS = 1 << 19
-"""Pixels x pairs up to which one thread is done before a second one has woken up."""
+WORTH_THREADS = 1 << 14
+"""Pixels of a piece up to which one thread is done before a second one has woken up."""
+WORTH_ALL_THREADS = 1 << 21
+"""Number of pixels above which all threads are used."""
 FOUR = 4
 """Pairs that one loop adds: more would need more registers and checks than there are."""
 GROUP = 4096
 """Pixels of the rows that are summed in one call: they and their sums fit the first cache."""
 LANES = 64
 """Pixels of one unrolled turn of the sums (four 512-bit vectors)."""
+LINE = 16
+"""Pixels of a line of the cache: a row begins with one."""
 
 
 class Tiling(NamedTuple):
@@ -41,16 +45,31 @@ class Tiling(NamedTuple):
     Attributes:
         rows: of a tile, at least as many as the radius.
         columns: of a tile, at least four times the radius.
+        threads: that share the tiles.
 
     """
 
     rows: int
     columns: int
+    threads: int
 
 
-TILINGS = (Tiling(64, 1024), Tiling(128, 512), Tiling(128, 1024))
-"""With a border of some pixels such tiles fit a level-2 cache."""
-BLUR = Kernel("gaussian-blur", lambda _size: TILINGS)
+TILES = ((64, 1024), (128, 512), (128, 1024))
+"""(rows, columns): with a border of some pixels such tiles fit a level-2 cache."""
+
+
+def _tilings(size: Size) -> tuple[Tiling, ...]:
+    counts = {1, size.threads}
+    if size.form.startswith("pieces") or size.work >= WORTH_ALL_THREADS:
+        counts = {size.threads}
+    elif size.work <= WORTH_THREADS:
+        counts = {1}
+    return tuple(
+        Tiling(*tile, threads) for threads in sorted(counts)[::-1] for tile in TILES
+    )
+
+
+BLUR = Kernel("gaussian-blur", _tilings)
 
 
 def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> None:
@@ -60,23 +79,22 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
     """
     pieces = max(1, len(strip) // PIECE)
     pixels = len(strip) * image.shape[0] * image.shape[2]
-    count = threads() if pixels * len(weights) > WORTH_THREADS else 1
-    form = f"{image.dtype.char} {len(weights)}"
-    size = size_of(pixels // pieces, count, form)
+    form = f"{'piece' if pieces == 1 else 'pieces'} {image.dtype.char} {len(weights)}"
+    size = size_of(pixels // pieces, threads(), form)
 
     def do(tiling: Tiling, first: int, last: int) -> bool:
         stop = strip.stop if last == pieces else strip.start + last * PIECE
         rows = range(strip.start + first * PIECE, stop)
-        blur_tiles((image, blurred, weights), rows, tiling, count)
+        blur_tiles((image, blurred, weights), rows, tiling)
         return True
 
     BLUR.run(size, pieces, do)
 
 
 def blur_tiles(
-    arrays: tuple[Planes, Planes, Line], rows: range, tiling: Tiling, most: int
+    arrays: tuple[Planes, Planes, Line], rows: range, tiling: Tiling
 ) -> None:
-    """Blur `rows` with a variant, in `most` threads; `arrays` are those of `blur_rows`."""
+    """Blur `rows` with a variant; `arrays` are those of `blur_rows`."""
     image, _, weights = arrays
     planes, _, columns = image.shape
     reach = len(weights) - 1
@@ -84,9 +102,9 @@ def blur_tiles(
     height = min(len(rows), max(tiling.rows, reach, tiling.rows * 512 // width))
     across = -(-columns // width)
     tiles = planes * -(-len(rows) // height) * across
-    parts = min(tiles, most)
+    parts = min(tiles, tiling.threads)
     stride = _stride(width, reach)
-    needed = (height + 2 * reach) * stride + 2 * max(GROUP, stride)
+    needed = (height + 2 * reach) * stride + 2 * max(GROUP, stride) + 5 * LANES
 
     def do(part: int) -> None:
         place = ((rows.start, rows.stop), (height, width), span(part, parts, tiles))
@@ -133,11 +151,14 @@ def _blur_part(
 
 @njit(cache=True)
 def _stride(width: int, reach: int) -> int:
-    """Return the length of a row of `width` pixels with its borders.
+    """Return the length of a row of `width` pixels with its borders, in whole cache lines."""
+    return -(-(width + 2 * reach) // LINE) * LINE
 
-    It has some pixels more than needed: no turn of the sums is left over.
-    """
-    return -(-(width + 2 * reach) // LANES) * LANES
+
+@njit(cache=True)
+def _whole_turns(pixels: int) -> int:
+    """Return the pixels of as many turns of the sums: none is left over for a slower loop."""
+    return -(-pixels // LANES) * LANES
 
 
 @njit(cache=True)
@@ -153,54 +174,56 @@ def _tile(
     reach = len(weights) - 1
     stride = _stride(right - left, reach)
     height = min(bottom - top, max(1, GROUP // stride))
-    line, rest = memory[: height * stride], memory[height * stride :]
-    result, pixels = rest[: height * stride], rest[height * stride :]
-    for row in range(bottom - top + 2 * reach):
-        source = mirrored(top + row - reach, image.shape[0])
-        # What pads a row is left as it is: no sum that is kept reads it.
-        _read(pixels, row * stride, image, source, (left - reach, right + reach))
+    room = _whole_turns(height * stride) + LANES
+    line, result, pixels = memory[:room], memory[room : 2 * room], memory[2 * room :]
+    rows, columns = (top - reach, bottom + reach), (left - reach, right + reach)
+    _read(pixels, stride, image, rows, columns)
     for row in range(0, bottom - top, height):
         count = min(height, bottom - top - row)
-        _sum(line[: count * stride], pixels, (row + reach) * stride, stride, weights)
+        down = line[: _whole_turns(count * stride)]
+        _sum(down, pixels, (row + reach) * stride, stride, weights)
         # the sums between the rows, across their borders, are not written
-        _sum(result[: count * stride - 2 * reach], line, reach, 1, weights)
-        for i in range(count):
-            sums = result[i * stride : i * stride + right - left]
-            _write(blurred, top + row + i, left, sums)
+        along = result[: _whole_turns(count * stride - 2 * reach)]
+        _sum(along, line, reach, 1, weights)
+        written = blurred[top + row : top + row + count, left:right]
+        _write(written, result, stride)
 
 
 @njit(cache=True)
 def mirrored(index: int, length: int) -> int:
     """Return the index inside 0..length-1 that the mirrored image has at `index`."""
-    index %= 2 * length
+    if not -length <= index < 2 * length:
+        index %= 2 * length
+    if index < 0:
+        return -1 - index
     return min(index, 2 * length - 1 - index)
 
 
 @njit(cache=True)
 def _read(
-    pixels: Line, at: int, image: NDArray[Any], row: int, span: tuple[int, int]
+    pixels: Line,
+    stride: int,
+    image: NDArray[Any],
+    rows: tuple[int, int],
+    columns: tuple[int, int],
 ) -> None:
-    """Read `span` (first, last) of a row, mirrored beyond the image, as float32."""
-    start, stop = span
-    columns = image.shape[1]
-    first = max(0, start)
-    last = min(columns, stop)
-    for i in range(start, first):
-        pixels[at + i - start] = image[row, mirrored(i, columns)]
-    _convert(pixels, at + first - start, image, row, (first, last))
-    for i in range(last, stop):
-        pixels[at + i - start] = image[row, mirrored(i, columns)]
+    """Read `columns` (first, last) of `rows` as float32, mirrored beyond the image.
 
-
-@njit(cache=True)
-def _convert(
-    pixels: Line, at: int, image: NDArray[Any], row: int, columns: tuple[int, int]
-) -> None:
+    What pads a row is left as it is: no sum that is kept reads it.
+    """
     wide_vectors()
-    inside = image[row, columns[0] : columns[1]]
-    line = pixels[at : at + len(inside)]
-    for i in range(len(inside)):
-        line[i] = inside[i]
+    start, stop = columns
+    first, last = max(0, start), min(image.shape[1], stop)
+    for row in range(rows[0], rows[1]):
+        line = pixels[(row - rows[0]) * stride : (row - rows[0] + 1) * stride]
+        source = image[mirrored(row, image.shape[0])]
+        for i in range(start, first):
+            line[i - start] = source[mirrored(i, len(source))]
+        inner, inside = line[first - start : last - start], source[first:last]
+        for i in range(len(inside)):
+            inner[i] = inside[i]
+        for i in range(last, stop):
+            line[i - start] = source[mirrored(i, len(source))]
 
 
 @njit(cache=True)
@@ -277,12 +300,15 @@ def _four_pairs(
 
 
 @njit(cache=True)
-def _write(blurred: NDArray[Any], row: int, left: int, result: Line) -> None:
+def _write(blurred: NDArray[Any], sums: Line, stride: int) -> None:
+    """Write the first sums of each `stride` into the rows of a part of the image."""
     wide_vectors()
-    out = blurred[row, left : left + len(result)]
-    if blurred.itemsize == result.itemsize:  # float32
-        for i in range(len(result)):
-            out[i] = result[i]
-        return
-    for i in range(len(result)):
-        out[i] = np.rint(result[i])
+    for row in range(len(blurred)):
+        out = blurred[row]
+        line = sums[row * stride : row * stride + len(out)]
+        if blurred.itemsize == sums.itemsize:  # float32
+            for i in range(len(out)):
+                out[i] = line[i]
+        else:
+            for i in range(len(out)):
+                out[i] = np.rint(line[i])

@@ -74,7 +74,7 @@ def test_any_cut_into_strips_gives_the_same_bits(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [(7, 33), (20, 41), *cpu.TILINGS])
+@pytest.mark.parametrize("shape", [(7, 33), (20, 41), *cpu.TILES])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_tiles_of_any_size_give_the_same_bits(
     dtype: str, shape: tuple[int, int], threads: int
@@ -83,7 +83,7 @@ def test_tiles_of_any_size_give_the_same_bits(
     tiled = np.zeros_like(image)
 
     arrays = (image, tiled, half_weights(2.5, 4.0))
-    cpu.blur_tiles(arrays, range(90), cpu.Tiling(*shape), threads)
+    cpu.blur_tiles(arrays, range(90), cpu.Tiling(*shape, threads))
 
     np.testing.assert_array_equal(tiled, blurred(image, 2.5))
 
@@ -94,7 +94,7 @@ def test_pieces_with_different_tiles_give_the_same_bits() -> None:
     rows = range(image.shape[1])
 
     arrays = (image, whole, half_weights(2, 4.0))
-    cpu.blur_tiles(arrays, rows, cpu.Tiling(64, 1024), 1)
+    cpu.blur_tiles(arrays, rows, cpu.Tiling(64, 1024, 1))
 
     for _ in range(4):  # until the fastest is known, and then
         np.testing.assert_array_equal(blurred(image, 2.0), whole)
