@@ -33,7 +33,8 @@ from libtask.extras import how_to_install
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from libtask.client.executor import CallFuture, TaskExecutor
+    from libtask.client.call_future import CallFuture
+    from libtask.client.executor import TaskExecutor
     from libtask.messages import Kind
 
 try:

@@ -4,6 +4,9 @@ The function computes for a set processor time, whatever runs beside it. So `sha
 the processor time of as many processors as there are workers that went into the calls; the rest
 went into tasks and results on their way, or was not used. Each length has a daemon of its own, so
 that no expected time is that of another length.
+
+Those calls go by `map`. Calls that compute nothing are submitted one by one, too:
+`executor.submit` in a loop.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from libtask.daemon.private import private_daemon
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Executor
 
     from libtask.client.client import Client
 
@@ -27,6 +31,8 @@ LENGTHS_MS = (1, 5, 20, 100)
 COMPUTED_S = 4.0
 """Processor seconds that the calls of a round compute in all."""
 ROUNDS = 7
+ONE_BY_ONE = 2000
+"""Calls that are submitted in a loop in a round."""
 
 
 def compute(seconds: float) -> None:
@@ -38,7 +44,8 @@ def compute(seconds: float) -> None:
 
 def run() -> list[dict[str, Any]]:
     """Measure each length; return one row for each and each system."""
-    return [row for length in LENGTHS_MS for row in _rows(length)]
+    rows = [row for length in LENGTHS_MS for row in _rows(length)]
+    return [*rows, *_one_by_one()]
 
 
 def _rows(length_ms: int) -> Iterator[dict[str, Any]]:
@@ -76,3 +83,40 @@ def _wall(system: Client | ProcessPoolExecutor, times: list[float]) -> float:
     begin = time.perf_counter()
     list(system.map(compute, times))
     return time.perf_counter() - begin
+
+
+def _one_by_one() -> Iterator[dict[str, Any]]:
+    """Submit calls that compute nothing in a loop; alternate between the systems."""
+    with (
+        private_daemon(cpu_with(WORKERS)) as client,
+        client.executor() as executor,
+        ProcessPoolExecutor(WORKERS) as pool,
+    ):
+        systems: dict[str, Executor] = {"hetd": executor, "ProcessPoolExecutor": pool}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+        for _ in range(ROUNDS + 1):
+            for name, system in systems.items():
+                times[name].append(_loop(system))
+    rate = {
+        name: ONE_BY_ONE / statistics.median(wall for _, wall in rounds[1:])
+        for name, rounds in times.items()
+    }
+    for name, rounds in times.items():
+        submitting = statistics.median(loop for loop, _ in rounds[1:])
+        yield {
+            "case": f"calls of 0 ms, submitted one by one, {WORKERS} workers",
+            "system": name,
+            "calls_per_s": round(rate[name], 1),
+            "of_executor": round(rate[name] / rate["ProcessPoolExecutor"], 3),
+            "us_per_submit": round(submitting / ONE_BY_ONE * 1e6, 1),
+        }
+
+
+def _loop(system: Executor) -> tuple[float, float]:
+    """Return the seconds until all calls are submitted, and until all have ended."""
+    begin = time.perf_counter()
+    futures = [system.submit(compute, 0.0) for _ in range(ONE_BY_ONE)]
+    submitted = time.perf_counter() - begin
+    for future in futures:
+        future.result()
+    return submitted, time.perf_counter() - begin

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import stat
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from libtask.apps import build, resolve
 from libtask.checkpoint import Checkpoint, StripSizer
+from libtask.client.batches import BATCH
 from libtask.client.call import INLINE, Call, current_device
 from libtask.client.client import Client
 from libtask.devices.residents import ResultsOnHost
-from libtask.errors import HetError, InputError, RemoteTraceback
+from libtask.errors import HetError, InputError, NotAllowedError, RemoteTraceback
 from libtask.messages import (
     CheckpointRecord,
     Control,
     DeviceSpec,
+    Error,
     Message,
     Submit,
     Submitted,
@@ -94,6 +98,27 @@ def test_closures_and_lambdas_travel(executor: TaskExecutor) -> None:
 def test_map_goes_in_one_message(executor: TaskExecutor, daemon: FakeDaemon) -> None:
     assert list(executor.map(str, range(100))) == [str(number) for number in range(100)]
     assert len(daemon.requests(Submit)) == 1
+
+
+def test_a_long_map_goes_in_few_messages_while_the_rest_is_described(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    numbers = itertools.count(1)
+
+    def accept(message: Submit) -> list[Message]:
+        ids = [next(numbers) for _ in message.tasks]
+        ended = map(executed, message.tasks, ids)
+        return [Submitted(message.request, ids), *ended]
+
+    daemon.answers[Submit] = accept
+
+    def described() -> Iterator[int]:
+        yield from range(BATCH)
+        eventually(lambda: daemon.requests(Submit), "the first calls in a submit")
+        yield BATCH
+
+    assert list(executor.map(abs, described())) == list(range(BATCH + 1))
+    assert len(daemon.requests(Submit)) == 2
 
 
 def test_large_payload_and_result_go_through_private_files(
@@ -187,19 +212,17 @@ def test_calls_of_a_map_that_fails_leave_nothing_behind(
         return answer(message)
 
     daemon.answers[Submit] = wait_and_run
-    with ThreadPoolExecutor(1) as pool:
-        submitting = pool.submit(executor.submit, bytes.upper, large)
-        (call,) = eventually(lambda: executor._pending, "a call that is submitted")
-        with pytest.raises(TypeError, match="cannot pickle"):
-            executor.map(
-                lambda *_: None,
-                [large, large, large],
-                [call, call, call],
-                [1, 2, threading.Lock()],
-            )
-        left = files(tmp_path)
-        hold.set()
-        assert submitting.result().result(10) == large.upper()
+    call: Any = executor.submit(bytes.upper, large)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        executor.map(
+            lambda *_: None,
+            [large, large, large],
+            [call, call, call],
+            [1, 2, threading.Lock()],
+        )
+    left = files(tmp_path)
+    hold.set()
+    assert call.result(10) == large.upper()
     executor.shutdown()
 
     assert left == [call.task.file("call")]
@@ -211,7 +234,8 @@ def test_pending_call_can_be_cancelled(
 ) -> None:
     daemon.answers[Submit] = lambda message: [Submitted(message.request, [1])]
     daemon.tasks[1] = a_task(1, state="queued")
-    future = executor.submit(str, 1)
+    future: Any = executor.submit(str, 1)
+    eventually(lambda: future.handle, "a submitted call")
 
     assert future.cancel()
     assert future.cancelled()
@@ -227,10 +251,148 @@ def test_running_call_cannot_be_cancelled(
     daemon.tasks[1] = a_task(1, state="running")
     future = executor.submit(str, 1)
 
-    assert future.running()
+    eventually(future.running, "a call that runs")
     assert not future.cancel()
     daemon.push(a_change(1, "failed", reason="gone"))
     assert "gone" in str(future.exception(5))
+
+
+class HeldBack:
+    """Answers of a daemon that takes its time: submits wait until `release`."""
+
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self._answer = daemon.answers[Submit]
+        self._released = threading.Event()
+        self.submits: list[Submit] = []
+        daemon.answers[Submit] = self._wait
+
+    def _wait(self, message: Submit) -> list[Message]:
+        self.submits.append(message)
+        self._released.wait(10)
+        return self._answer(message)
+
+    def await_first(self) -> None:
+        eventually(lambda: self.submits, "a submit")
+
+    def release(self) -> None:
+        self._released.set()
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(each.tasks) for each in self.submits]
+
+
+def test_calls_that_come_while_others_are_submitted_go_in_one_message(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    held = HeldBack(daemon)
+    first = executor.submit(abs, -1)
+    held.await_first()
+
+    others = [executor.submit(abs, -number) for number in range(20)]
+    held.release()
+
+    assert first.result(5) == 1
+    assert [each.result(5) for each in others] == list(range(20))
+    assert held.sizes == [1, 20]
+
+
+def test_a_call_cancelled_while_others_are_submitted_is_never_submitted(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    held = HeldBack(daemon)
+    first = executor.submit(abs, -1)
+    held.await_first()
+
+    second, third = executor.submit(abs, -2), executor.submit(abs, -3)
+    assert second.cancel()
+    held.release()
+
+    assert wait([first, second, third], timeout=5).not_done == set()
+    assert third.result() == 3
+    assert held.sizes == [1, 1]
+
+
+def test_a_refusal_reaches_the_futures_of_its_message_only(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    answer = daemon.answers[Submit]
+    daemon.answers[Submit] = lambda message: [
+        Error(message.request, "not-allowed", "too many tasks")
+    ]
+    refused = executor.submit(abs, -1)
+
+    with pytest.raises(NotAllowedError, match="too many tasks"):
+        refused.result(5)
+    daemon.answers[Submit] = answer
+    assert executor.submit(abs, -2).result(5) == 2
+
+
+def test_a_call_that_takes_the_value_of_a_refused_one_is_not_submitted(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    hold = threading.Event()
+
+    def refuse(message: Submit) -> list[Message]:
+        hold.wait(10)
+        return [Error(message.request, "not-allowed", "too many tasks")]
+
+    daemon.answers[Submit] = refuse
+    refused: Any = executor.submit(abs, -1)
+    follower = executor.submit(abs, refused)
+    hold.set()
+
+    with pytest.raises(CancelledError, match="was not submitted"):
+        follower.result(5)
+    assert len(daemon.requests(Submit)) == 1
+
+
+def test_calls_belong_to_the_job_in_which_they_were_made(daemon: FakeDaemon) -> None:
+    held = HeldBack(daemon)
+    with Client(daemon.path) as client, client.executor() as executor:
+        futures = [executor.submit(abs, 0)]
+        held.await_first()
+        with client.graph("first"):
+            futures += [executor.submit(abs, 1), executor.submit(abs, 2)]
+        futures.append(executor.submit(abs, 3))
+        held.release()
+        wait(futures, timeout=5)
+
+    jobs = [[spec.job for spec in each.tasks] for each in held.submits]
+    assert jobs == [[""], ["first", "first"], [""]]
+
+
+def test_a_future_is_an_input_of_another_task_as_soon_as_it_is_submitted(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    held = HeldBack(daemon)
+    future: Any = executor.submit(abs, -1)
+    held.await_first()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: future.input_id)
+        assert not reading.done()
+        held.release()
+
+        assert reading.result(5) == future.handle.id
+
+
+def test_no_more_calls_than_workers_are_submitted_at_once(daemon: FakeDaemon) -> None:
+    numbers = itertools.count(1)
+    submitted: list[int] = []
+
+    def accept(message: Submit) -> list[Message]:
+        ids = [next(numbers) for _ in message.tasks]
+        submitted.extend(ids)
+        return [Submitted(message.request, ids)]
+
+    daemon.answers[Submit] = accept
+    with Client(daemon.path) as client, client.executor(max_workers=2) as executor:
+        futures = [executor.submit(abs, -number) for number in range(1, 6)]
+        for ended in range(1, 6):
+            eventually(partial(submitted.__contains__, ended), "the next call")
+            assert len(submitted) <= ended + 1
+            daemon.push(a_change(ended, "failed", reason="over"))
+            assert "over" in str(futures[ended - 1].exception(5))
 
 
 def test_callback_may_submit_more(executor: TaskExecutor) -> None:

@@ -1,0 +1,161 @@
+"""Submission of an executor's calls: a thread sends what waits, many in one message.
+
+A program that submits one call after the other does not wait for hetd's replies: what it
+submits meanwhile goes in the next message. The thread ends when there is nothing to send, and
+keeps the interpreter from exiting before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from libtask.client.batches import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
+
+    from libtask.client.call_future import CallFuture
+    from libtask.client.handles import TaskHandle
+    from libtask.messages import TaskChanged
+    from libtask.task import Task
+
+
+class Submitter(Protocol):
+    """The interface of a client that an executor uses."""
+
+    def submit_many(self, tasks: Iterable[Task]) -> list[TaskHandle]: ...
+
+
+class Submissions:
+    """Calls that wait to be submitted, and how many run.
+
+    A call waits until those whose values it takes are submitted, and while the maximum runs.
+
+    Args:
+        client: the connection to hetd.
+        most: maximum number of submitted calls that have not ended; None: unlimited.
+        on_end: called with each call that has ended, was cancelled before it was submitted or
+            could not be submitted; from any thread, must not wait.
+
+    """
+
+    def __init__(
+        self,
+        client: Submitter,
+        most: int | None,
+        on_end: Callable[[CallFuture], None],
+    ) -> None:
+        self._client = client
+        self._most = most
+        self._on_end = on_end
+        self._lock = threading.Lock()
+        self._waiting: deque[CallFuture] = deque()
+        self._blocked: set[CallFuture] = set()
+        """Calls that take values of calls which are not submitted yet."""
+        self._under_way = 0
+        """Number of calls that are being submitted or have not ended since."""
+        self._sending = False
+        """Whether a thread sends: it goes on while there is anything to send."""
+
+    def add(self, futures: Iterable[CallFuture]) -> None:
+        """Submit calls, each as soon as possible; does not wait."""
+        ready = []
+        for future in futures:
+            if future.ready:
+                ready.append(future)
+            else:
+                self._block(future)
+        with self._lock:
+            self._waiting.extend(ready)
+        self._continue()
+
+    def _block(self, future: CallFuture) -> None:
+        """Keep a call back until those whose values it takes are submitted."""
+        with self._lock:
+            self._blocked.add(future)
+        review = partial(self._review, future)
+        for each in future.inputs:
+            each.when_submitted(review)
+        future.add_done_callback(lambda _cancelled: review())
+
+    def _review(self, future: CallFuture) -> None:
+        if not (future.ready or future.doomed or future.cancelled()):
+            return
+        with self._lock:
+            if future not in self._blocked:
+                return
+            self._blocked.discard(future)
+            self._waiting.append(future)
+        self._continue()
+
+    def _continue(self) -> None:
+        """Start the thread unless it runs, if there is anything to send."""
+        with self._lock:
+            if self._sending or not self._may_send():
+                return
+            self._sending = True
+        try:
+            threading.Thread(target=self._send_waiting, name="hetd-submits").start()
+        except RuntimeError:  # the interpreter exits
+            self._sending = False
+            raise
+
+    def _may_send(self) -> bool:
+        has_room = self._most is None or self._under_way < self._most
+        return has_room and bool(self._waiting)
+
+    def _send_waiting(self) -> None:
+        while some := self._next():
+            self._send(some)  # raises nothing: another thread would not be started
+
+    def _next(self) -> list[CallFuture]:
+        """Take the next calls that fit into one message; none: this thread ends."""
+        some: list[CallFuture] = []
+        with self._lock:
+            while self._may_send() and len(some) < BATCH:
+                future = self._waiting[0]
+                if some and future.context != some[0].context:
+                    break
+                self._waiting.popleft()
+                if not self._is_void(future):
+                    some.append(future)
+                    self._under_way += 1
+            self._sending = bool(some)
+        return some
+
+    def _is_void(self, future: CallFuture) -> bool:
+        """Whether a call will never be submitted; its end is reported here."""
+        if future.doomed:
+            text = "a call whose value it takes was not submitted"
+            future.refuse(CancelledError(text))
+        elif not future.cancelled():
+            return False
+        self._on_end(future)
+        return True
+
+    def _send(self, some: list[CallFuture]) -> None:
+        tasks = [each.task for each in some]
+        try:
+            handles = some[0].context.run(self._client.submit_many, tasks)
+        except BaseException as error:  # noqa: BLE001  the futures raise it
+            for each in some:
+                each.refuse(error)
+                self._end(each)
+            return
+        for future, handle in zip(some, handles, strict=True):
+            future.submitted(handle)
+            handle.ended.add_done_callback(partial(self._note_end, future))
+
+    def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:
+        self._end(future)
+        self._continue()
+
+    def _end(self, future: CallFuture) -> None:
+        with self._lock:
+            self._under_way -= 1
+        self._on_end(future)
