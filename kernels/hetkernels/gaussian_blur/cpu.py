@@ -24,11 +24,14 @@ Planes: TypeAlias = NDArray[Any]
 Line: TypeAlias = NDArray[np.float32]
 
 PIECE = 256
-"""Rows that are timed at once, while the fastest tile is not known: whole tiles of each."""
-WORTH_THREADS = 1 << 14
-"""Pixels of a piece up to which one thread is done before a second one has woken up."""
+"""Rows of a large strip that are timed at once, while the fastest tile is not known: whole
+tiles of each."""
+WORTH_THREADS = 1 << 19
+"""Pixels x pairs of a strip up to which one thread is done before a second one has woken up."""
 WORTH_ALL_THREADS = 1 << 21
-"""Number of pixels above which all threads are used."""
+"""Pixels x pairs of each thread's share above which all are used, and a strip is timed in pieces."""
+FEW_THREADS = 4
+"""Between one and all of them: waking many takes as long as a strip of middle size."""
 FOUR = 4
 """Pairs that one loop adds: more would need more registers and checks than there are."""
 GROUP = 4096
@@ -58,12 +61,16 @@ TILES = ((64, 1024), (128, 512), (128, 1024))
 """(rows, columns): with a border of some pixels such tiles fit a level-2 cache."""
 
 
+SMALL, MIDDLE, LARGE = "small", "middle", "large"
+"""Beginnings of a strip's form, by the threads that may be worth their waking."""
+
+
 def _tilings(size: Size) -> tuple[Tiling, ...]:
-    counts = {1, size.threads}
-    if size.form.startswith("pieces") or size.work >= WORTH_ALL_THREADS:
-        counts = {size.threads}
-    elif size.work <= WORTH_THREADS:
+    counts = {1, min(FEW_THREADS, size.threads), size.threads}
+    if size.form.startswith(SMALL):
         counts = {1}
+    elif size.form.startswith(LARGE):
+        counts = {size.threads}
     return tuple(
         Tiling(*tile, threads) for threads in sorted(counts)[::-1] for tile in TILES
     )
@@ -77,9 +84,10 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
 
     `weights` are those of the centre and one side, float32.
     """
-    pieces = max(1, len(strip) // PIECE)
     pixels = len(strip) * image.shape[0] * image.shape[2]
-    form = f"{'piece' if pieces == 1 else 'pieces'} {image.dtype.char} {len(weights)}"
+    extent = _extent(pixels * len(weights), threads())
+    pieces = max(1, len(strip) // PIECE) if extent == LARGE else 1
+    form = f"{extent} {image.dtype.char} {len(weights)}"
     size = size_of(pixels // pieces, threads(), form)
 
     def do(tiling: Tiling, first: int, last: int) -> bool:
@@ -89,6 +97,13 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
         return True
 
     BLUR.run(size, pieces, do)
+
+
+def _extent(work: int, most: int) -> str:
+    """Return how large a strip of so many pixels x pairs is for as many threads."""
+    if work > most * WORTH_ALL_THREADS:
+        return LARGE
+    return MIDDLE if work > WORTH_THREADS else SMALL
 
 
 def blur_tiles(
@@ -185,8 +200,8 @@ def _tile(
         # the sums between the rows, across their borders, are not written
         along = result[: _whole_turns(count * stride - 2 * reach)]
         _sum(along, line, reach, 1, weights)
-        written = blurred[top + row : top + row + count, left:right]
-        _write(written, result, stride)
+        box = (top + row, top + row + count, left, right)
+        _write(blurred, box, result, stride)
 
 
 @njit(cache=True)
@@ -300,12 +315,15 @@ def _four_pairs(
 
 
 @njit(cache=True)
-def _write(blurred: NDArray[Any], sums: Line, stride: int) -> None:
-    """Write the first sums of each `stride` into the rows of a part of the image."""
+def _write(
+    blurred: NDArray[Any], box: tuple[int, int, int, int], sums: Line, stride: int
+) -> None:
+    """Write the first sums of each `stride` into the rows of `box`."""
     wide_vectors()
-    for row in range(len(blurred)):
-        out = blurred[row]
-        line = sums[row * stride : row * stride + len(out)]
+    top, bottom, left, right = box
+    for row in range(top, bottom):
+        out = blurred[row, left:right]
+        line = sums[(row - top) * stride : (row - top) * stride + len(out)]
         if blurred.itemsize == sums.itemsize:  # float32
             for i in range(len(out)):
                 out[i] = line[i]
