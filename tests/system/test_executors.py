@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import CancelledError, Future, as_completed
+import subprocess
+import sys
+from concurrent.futures import (
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from typing import TYPE_CHECKING
 
 import pytest
 
-from system.private_daemon import PATIENCE
+from system.private_daemon import PATIENCE, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from system.private_daemon import PrivateDaemon
     from system.tracing import Tracing
@@ -60,3 +68,40 @@ def test_an_executor_cancels_what_does_not_run_yet(
     for tenant in tenants:
         tenant.open_gate()
         tenant.check_completed()
+
+
+def test_calls_that_are_being_submitted_outlast_a_killed_daemon(
+    daemon: PrivateDaemon,
+) -> None:
+    with daemon.client.executor() as executor:
+        first = [executor.submit(abs, -number) for number in range(200)]
+        with ThreadPoolExecutor(1) as pool:
+            restarted = pool.submit(daemon.restart)
+            others = [executor.submit(abs, -number) for number in range(200)]
+            restarted.result(PATIENCE)
+
+        values = [future.result(PATIENCE) for future in [*first, *others]]
+
+    assert values == [*range(200)] * 2
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from libtask.client.client import Client
+
+client = Client(sys.argv[1])
+executor = client.executor()
+for number in range(100):
+    executor.submit(Path(sys.argv[2], str(number)).touch)
+"""
+
+
+def test_what_a_program_has_submitted_runs_although_it_exits_at_once(
+    daemon: PrivateDaemon, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", PROGRAM, str(daemon.socket), str(tmp_path)]
+
+    subprocess.run(program, check=True, timeout=PATIENCE)
+
+    eventually(lambda: len(list(tmp_path.iterdir())) == 100, "the file of each call")

@@ -50,9 +50,10 @@ class CallFuture(Future[Any], TaskReference):
     @property
     def input_id(self) -> int:
         """Id of the task; waits until the call is submitted."""
-        submitted = threading.Event()
-        self.when_submitted(submitted.set)
-        submitted.wait()
+        if self.handle is None:
+            submitted = threading.Event()
+            self.when_submitted(submitted.set)
+            submitted.wait()
         if self.handle is None:
             raise InputError("a call that was not submitted has no result to pass")
         return self.handle.id
