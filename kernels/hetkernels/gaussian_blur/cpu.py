@@ -100,7 +100,7 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
 
 
 def _extent(work: int, most: int) -> str:
-    """Return how large a strip of so many pixels x pairs is for as many threads."""
+    """Return whether waking `most` threads may be worth it, for work in pixels x pairs."""
     if work > most * WORTH_ALL_THREADS:
         return LARGE
     return MIDDLE if work > WORTH_THREADS else SMALL
