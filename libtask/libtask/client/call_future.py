@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskChanged
+    from libtask.messages import TaskChanged, TaskSpec
 
 
 class CallFuture(Future[Any], TaskReference):
@@ -30,8 +30,10 @@ class CallFuture(Future[Any], TaskReference):
     def __init__(self, task: Call) -> None:
         super().__init__()
         self.task = task
+        self.spec: TaskSpec | None = None
+        """Its description; None as long as it takes values of calls that are not submitted."""
         self.context = copy_context()
-        """That of the caller, in which it is submitted: the name of its job, for one."""
+        """That of the caller, for a later description: the name of its job, for one."""
         self.handle: TaskHandle | None = None
         """None: not submitted yet."""
         self.inputs: list[CallFuture] = [

@@ -362,6 +362,22 @@ class Client(ControlRequests):
         """
         return self._submit_specs(specs, Sending(export))
 
+    def described(self, tasks: Iterable[Task | LateTask]) -> list[TaskSpec]:
+        """Describe tasks for `submit_described`, as a submit by this thread now would.
+
+        They get its job, the current folder, the environment and the path of modules.
+
+        Raises:
+            InputError: a parameter or input is invalid.
+
+        """
+        specs = self._described(tasks, "", self._options({}))
+        return list(self._origins.stamped(specs, EVERYTHING))
+
+    def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
+        """Submit tasks that were described before, at whatever time, as `submit_many` does."""
+        return self._submit_all(specs, Sending())
+
     def _submit_specs(
         self, specs: Iterable[TaskSpec], sending: Sending
     ) -> list[TaskHandle]:

@@ -126,6 +126,7 @@ class TaskExecutor(Executor):
             for call in calls:
                 task = prepared(self._kind, self._folder, call)
                 futures.append(CallFuture(task))
+            self._submissions.describe(futures)
         except BaseException:
             for each in futures:
                 each.discard()

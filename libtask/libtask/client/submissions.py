@@ -21,20 +21,24 @@ if TYPE_CHECKING:
 
     from libtask.client.call_future import CallFuture
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskChanged
+    from libtask.messages import TaskChanged, TaskSpec
     from libtask.task import Task
 
 
 class Submitter(Protocol):
     """The interface of a client that an executor uses."""
 
-    def submit_many(self, tasks: Iterable[Task]) -> list[TaskHandle]: ...
+    def described(self, tasks: Iterable[Task]) -> list[TaskSpec]: ...
+
+    def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]: ...
 
 
 class Submissions:
     """Calls that wait to be submitted, and how many run.
 
-    A call waits until those whose values it takes are submitted, and while the maximum runs.
+    A call waits until those whose values it takes are submitted, and while the maximum runs. It
+    is described when it is submitted, if it does not wait for others: what the program changes
+    afterwards, as its folder or environment, is for later calls.
 
     Args:
         client: the connection to hetd.
@@ -62,11 +66,23 @@ class Submissions:
         self._sending = False
         """Whether a thread sends: it goes on while there is anything to send."""
 
+    def describe(self, futures: Iterable[CallFuture]) -> None:
+        """Describe calls for `add`, but those that wait for others.
+
+        Raises:
+            InputError: one of them is invalid.
+
+        """
+        ready = [each for each in futures if each.ready]
+        specs = self._client.described([each.task for each in ready])
+        for future, spec in zip(ready, specs, strict=True):
+            future.spec = spec
+
     def add(self, futures: Iterable[CallFuture]) -> None:
         """Submit calls, each as soon as possible; does not wait."""
         ready = []
         for future in futures:
-            if future.ready:
+            if future.spec is not None:
                 ready.append(future)
             else:
                 self._block(future)
@@ -118,10 +134,7 @@ class Submissions:
         some: list[CallFuture] = []
         with self._lock:
             while self._may_send() and len(some) < BATCH:
-                future = self._waiting[0]
-                if some and future.context != some[0].context:
-                    break
-                self._waiting.popleft()
+                future = self._waiting.popleft()
                 if not self._is_void(future):
                     some.append(future)
                     self._under_way += 1
@@ -139,17 +152,34 @@ class Submissions:
         return True
 
     def _send(self, some: list[CallFuture]) -> None:
-        tasks = [each.task for each in some]
+        described = [each for each in some if self._is_described(each)]
+        specs = [each.spec for each in described if each.spec is not None]
         try:
-            handles = some[0].context.run(self._client.submit_many, tasks)
+            handles = self._client.submit_described(specs)
         except BaseException as error:  # noqa: BLE001  the futures raise it
-            for each in some:
-                each.refuse(error)
-                self._end(each)
+            self._refuse(described, error)
             return
-        for future, handle in zip(some, handles, strict=True):
+        for future, handle in zip(described, handles, strict=True):
+            future.spec = None  # it may hold the arguments
             future.submitted(handle)
             handle.ended.add_done_callback(partial(self._note_end, future))
+
+    def _is_described(self, future: CallFuture) -> bool:
+        """Describe a call that has waited for others; refuse it if it is invalid."""
+        if future.spec is None:
+            try:
+                (future.spec,) = future.context.run(
+                    self._client.described, [future.task]
+                )
+            except BaseException as error:  # noqa: BLE001  its future raises it
+                self._refuse([future], error)
+                return False
+        return True
+
+    def _refuse(self, futures: Iterable[CallFuture], error: BaseException) -> None:
+        for each in futures:
+            each.refuse(error)
+            self._end(each)
 
     def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:
         self._end(future)

@@ -8,6 +8,7 @@ import stat
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +35,6 @@ from unit.fake_daemon import FakeDaemon, a_change, a_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from libtask.client.executor import TaskExecutor
 
@@ -350,16 +350,52 @@ def test_a_call_that_takes_the_value_of_a_refused_one_is_not_submitted(
 def test_calls_belong_to_the_job_in_which_they_were_made(daemon: FakeDaemon) -> None:
     held = HeldBack(daemon)
     with Client(daemon.path) as client, client.executor() as executor:
-        futures = [executor.submit(abs, 0)]
+        futures: list[Any] = [executor.submit(abs, 0)]
         held.await_first()
         with client.graph("first"):
-            futures += [executor.submit(abs, 1), executor.submit(abs, 2)]
+            futures.append(executor.submit(abs, 1))
+            futures.append(executor.submit(abs, futures[0]))  # it waits for that one
         futures.append(executor.submit(abs, 3))
         held.release()
         wait(futures, timeout=5)
 
-    jobs = [[spec.job for spec in each.tasks] for each in held.submits]
-    assert jobs == [[""], ["first", "first"], [""]]
+    jobs = [spec.job for each in held.submits for spec in each.tasks]
+    assert jobs[0] == ""
+    assert sorted(jobs[1:]) == ["", "first", "first"]
+
+
+def test_calls_run_in_the_folder_in_which_they_were_made(
+    executor: TaskExecutor,
+    daemon: FakeDaemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = HeldBack(daemon)
+    before = str(Path.cwd())
+    first = executor.submit(abs, -1)
+    held.await_first()
+    second = executor.submit(abs, -2)
+    monkeypatch.chdir(tmp_path)
+    third = executor.submit(abs, -3)
+    held.release()
+
+    assert [each.result(5) for each in (first, second, third)] == [1, 2, 3]
+    folders = [spec.cwd for each in held.submits for spec in each.tasks]
+    assert folders == [before, before, str(tmp_path)]
+
+
+def test_an_invalid_call_is_refused_at_once(
+    executor: TaskExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    with pytest.raises(InputError, match="the current folder was removed"):
+        executor.submit(abs, -1)
+    monkeypatch.undo()
+    executor.shutdown()
 
 
 def test_a_future_is_an_input_of_another_task_as_soon_as_it_is_submitted(

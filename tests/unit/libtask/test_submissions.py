@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from libtask.apps import Options, describe
 from libtask.client.executor import TaskExecutor
 from libtask.errors import NotAllowedError
 from unit.fake_daemon import a_change, a_task
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskChanged, TaskInfo
+    from libtask.messages import TaskChanged, TaskInfo, TaskSpec
     from libtask.task import Task
 
 THREADS = 4
@@ -64,13 +65,16 @@ class ErraticClient:
         self._thread = threading.Thread(target=self._end_some, daemon=True)
         self._thread.start()
 
-    def submit_many(self, tasks: Iterable[Task]) -> list[TaskHandle]:
+    def described(self, tasks: Iterable[Task]) -> list[TaskSpec]:
+        return [describe(task, "call", Options()) for task in tasks]
+
+    def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
         time.sleep(self._random.random() * 0.002)
         if self._random.random() < 0.1:
             raise NotAllowedError("too many tasks")
         made: list[Any] = []
         with self._lock:
-            for _task in tasks:
+            for _spec in specs:
                 self._count += 1
                 made.append(Handle(self._count))
             self._live = [each for each in self._live if not each.ended.done()] + made
