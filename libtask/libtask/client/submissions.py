@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -183,7 +184,8 @@ class Submissions:
 
     def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:
         self._end(future)
-        self._continue()
+        with suppress(RuntimeError):  # the interpreter exits, and nobody waits for more
+            self._continue()
 
     def _end(self, future: CallFuture) -> None:
         with self._lock:
