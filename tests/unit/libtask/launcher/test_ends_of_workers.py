@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -98,6 +99,9 @@ while time.monotonic() < end:
 HYDRAS = [HYDRA.replace("MOVE", ""), HYDRA.replace("MOVE", "os.setsid()")]
 """In the group of their worker, and each in a session of its own."""
 
+LOOK_S = 20.0
+"""Seconds for a look at one of them: on a busy machine each is replaced between two looks."""
+
 WITHOUT_GROUPS = """
 import sys
 from libtask.launcher import __main__ as process
@@ -124,8 +128,10 @@ def test_what_a_task_started_ends_with_its_worker(
     launcher = any_launcher
     (worker,) = launcher.start_workers("w1").values()
     launcher.stage("w1", spawn=way)
-    while not (below := [*descendants_of([worker])]):
-        pass  # each was replaced between two looks at it
+    below: list[int] = []
+    until = time.monotonic() + LOOK_S
+    while not below and time.monotonic() < until:
+        below = [*descendants_of([worker])]
 
     os.kill(worker, signal.SIGKILL)
 
