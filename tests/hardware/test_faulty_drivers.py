@@ -9,6 +9,7 @@ import pytest
 from hardware.faulty_drivers import EMULATOR, POCL, FaultyDrivers, driver_of, offered
 from libtask.devices import discovery
 from libtask.devices.discovery import discover_devices
+from libtask.devices.icd import has_vendor_runtimes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,8 +82,9 @@ def test_a_compiler_that_hangs_is_ended(
 
     gpu, _ = discover_devices(libraries=[broken])
 
-    assert gpu.verdict.hung
-    assert gpu.verdict.fault.startswith(f"{POCL}: no answer in 8 s")
+    hint = "; the extra hetd[fpga-emulator] has emulators for more CPUs"
+    silent = f"{POCL}: no answer in 8 s{'' if has_vendor_runtimes() else hint}"
+    assert (gpu.verdict.fault, gpu.verdict.hung) == (silent, True)
 
 
 def test_without_a_driver_that_passes_each_says_why(faulty: FaultyDrivers) -> None:

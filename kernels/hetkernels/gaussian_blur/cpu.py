@@ -66,6 +66,7 @@ SMALL, MIDDLE, LARGE = "small", "middle", "large"
 
 
 def _tilings(size: Size) -> tuple[Tiling, ...]:
+    """List the variants for a size; all threads come first."""
     counts = {1, min(FEW_THREADS, size.threads), size.threads}
     if size.form.startswith(SMALL):
         counts = {1}
@@ -100,7 +101,7 @@ def blur_rows(image: Planes, blurred: Planes, weights: Line, strip: range) -> No
 
 
 def _extent(work: int, most: int) -> str:
-    """Return whether waking `most` threads may be worth it, for work in pixels x pairs."""
+    """Classify work, in pixels x pairs, that `most` threads may share."""
     if work > most * WORTH_ALL_THREADS:
         return LARGE
     return MIDDLE if work > WORTH_THREADS else SMALL

@@ -89,7 +89,7 @@ class Submissions:
                 self._block(future)
         with self._lock:
             self._waiting.extend(ready)
-        self._continue()
+        self._start_sending()
 
     def _block(self, future: CallFuture) -> None:
         """Keep a call back until those whose values it takes are submitted."""
@@ -108,9 +108,9 @@ class Submissions:
                 return
             self._blocked.discard(future)
             self._waiting.append(future)
-        self._continue()
+        self._start_sending()
 
-    def _continue(self) -> None:
+    def _start_sending(self) -> None:
         """Start the thread unless it runs, if there is anything to send."""
         with self._lock:
             if self._sending or not self._may_send():
@@ -136,14 +136,14 @@ class Submissions:
         with self._lock:
             while self._may_send() and len(some) < BATCH:
                 future = self._waiting.popleft()
-                if not self._is_void(future):
+                if not self._drop_if_void(future):
                     some.append(future)
                     self._under_way += 1
             self._sending = bool(some)
         return some
 
-    def _is_void(self, future: CallFuture) -> bool:
-        """Whether a call will never be submitted; its end is reported here."""
+    def _drop_if_void(self, future: CallFuture) -> bool:
+        """Report the end of a call that will never be submitted; return whether it is one."""
         if future.doomed:
             text = "a call whose value it takes was not submitted"
             future.refuse(CancelledError(text))
@@ -153,7 +153,7 @@ class Submissions:
         return True
 
     def _send(self, some: list[CallFuture]) -> None:
-        described = [each for each in some if self._is_described(each)]
+        described = [each for each in some if self._describe_blocked(each)]
         specs = [each.spec for each in described if each.spec is not None]
         try:
             handles = self._client.submit_described(specs)
@@ -165,8 +165,8 @@ class Submissions:
             future.submitted(handle)
             handle.ended.add_done_callback(partial(self._note_end, future))
 
-    def _is_described(self, future: CallFuture) -> bool:
-        """Describe a call that has waited for others; refuse it if it is invalid."""
+    def _describe_blocked(self, future: CallFuture) -> bool:
+        """Describe a call that has waited for others; return False if it was refused."""
         if future.spec is None:
             try:
                 (future.spec,) = future.context.run(
@@ -185,7 +185,7 @@ class Submissions:
     def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:
         self._end(future)
         with suppress(RuntimeError):  # the interpreter exits, and nobody waits for more
-            self._continue()
+            self._start_sending()
 
     def _end(self, future: CallFuture) -> None:
         with self._lock:

@@ -132,6 +132,7 @@ def test_what_a_task_started_ends_with_its_worker(
     until = time.monotonic() + LOOK_S
     while not below and time.monotonic() < until:
         below = [*descendants_of([worker])]
+    assert below or way in HYDRAS
 
     os.kill(worker, signal.SIGKILL)
 
