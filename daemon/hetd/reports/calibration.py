@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from hetd.reports.profiles import ProfileLearner
+from hetsched.estimates.sampling import SHORT_S
 from hetsched.ids import TaskId
 from hetsched.policy import uses_belief
 from hetsched.system import SECOND
@@ -26,20 +27,6 @@ if TYPE_CHECKING:
     from libtask import messages as m
 
 log = logging.getLogger("hetd")
-
-WORTH_LEARNING_S = 0.005
-"""Shorter segments measure the machine's noise more than the task."""
-
-SURE = 8
-"""Number of measurements after which unsurprising short segments are ignored."""
-
-SURPRISE = 2.0
-"""Factor from the expectation that is always recorded, even for a short segment."""
-
-WELL_KNOWN = 31
-"""Number of measurements after which only one in `SAMPLED` surprising short segments is
-recorded: those of microseconds always surprise, and a series keeps no more."""
-SAMPLED = 16
 
 
 class Calibration:
@@ -98,7 +85,7 @@ class Calibration:
         slowdown = self._slowdown_of(record, resource)
         if not record.submitted.parallel:
             self._runs.progressed(message, message.seconds / slowdown)
-        if message.seconds < WORTH_LEARNING_S:
+        if message.seconds < SHORT_S:
             return
         cut_short = record.preempting or record.cancelling is not None
         if cut_short or not message.checkpoint.total:
@@ -113,10 +100,13 @@ class Calibration:
         if found is None:
             return
         record, resource = found
-        short = message.seconds < WORTH_LEARNING_S
-        if short and self._is_well_known(record, resource):
-            return
         whole = len(counted(page.segments)) == 1 and not page.spec.parallel
+        if not whole and message.seconds < SHORT_S:
+            return
+        if not self._estimates.should_observe(
+            record.id, record.row, resource, message.seconds
+        ):
+            return
         share = _share(page, message, whole=whole)
         if not share:
             return
@@ -124,8 +114,6 @@ class Calibration:
         if not part:
             return
         computing = message.seconds / part
-        if short and self._expected(record, resource, computing):
-            return
         slowdown = self._slowdown_of(record, resource)
         setup = max(
             message.set_up - message.compiling, 0.0
@@ -136,22 +124,6 @@ class Calibration:
             kind = record.row.type
             changed = self._runs.finished(message, kind, slowdown, whole=whole)
         self._observe(record, resource, computing / slowdown, setup, replace=changed)
-
-    def _is_well_known(self, record: TaskRecord, resource: Resource) -> bool:
-        """Return whether enough short segments were measured, and this one is not a sample."""
-        if _is_sampled(record.id):
-            return False
-        return self._estimates.count(record.row, resource) > WELL_KNOWN
-
-    def _expected(
-        self, record: TaskRecord, resource: Resource, computing: float
-    ) -> bool:
-        """Return whether a short segment takes about as long as others before it."""
-        estimates = self._estimates
-        if estimates.count(record.row, resource) < SURE:
-            return False
-        known = estimates.seconds(record.row, resource)
-        return known / SURPRISE < computing < known * SURPRISE
 
     def _tell_probe(
         self, record: TaskRecord, resource: Resource, computing: float
@@ -218,14 +190,8 @@ class Calibration:
             self._journal.measured(record.row.type, record.submitted.owner)
         # on the way through the first run of a type, unequal strips look like a change
         sure = setup is not None or self._profiles.knows(record.row.type)
-        if news.drift is not None and sure and alone > WORTH_LEARNING_S:
+        if news.drift is not None and sure and alone > SHORT_S:
             _tell_drift(record, resource, news)
-
-
-def _is_sampled(task: TaskId) -> bool:
-    """Choose one task in `SAMPLED` by its id: evenly, whatever order types come in."""
-    mixed = task * 0x9E3779B1 & 0xFFFFFFFF  # multiplicative hashing (Knuth, 6.4)
-    return mixed < (1 << 32) // SAMPLED
 
 
 def _share(page: TaskPage, message: m.Finished, *, whole: bool) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from hetsched.estimates.regression import Known
+from hetsched.estimates.sampling import Sampling
 from hetsched.estimates.series import Series
 from libtask.errors import InputError
 
@@ -89,6 +90,7 @@ class Point:
         computing: whole tasks' seconds in strips, at `work`.
         setup: seconds before the first strip and in transfers; None: never measured.
         joules: measured energy of whole tasks; None: never measured.
+        sampling: chooses the segments that count.
 
     """
 
@@ -99,6 +101,7 @@ class Point:
     setup: Series | None = None
     joules: float | None = None
     answer: float = 0.0
+    sampling: Sampling = field(default_factory=Sampling)
 
     @classmethod
     def of(cls, known: Figures) -> Point:

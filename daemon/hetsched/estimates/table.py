@@ -34,6 +34,7 @@ from hetsched.estimates.point import (
 )
 from hetsched.estimates.profile import CostProfiles
 from hetsched.estimates.regression import Prediction, predict
+from hetsched.estimates.sampling import SHORT_S, WELL_KNOWN
 from hetsched.estimates.series import Series
 from hetsched.estimates.stated_times import StatedTimes
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from hetsched.estimates.point import Key
     from hetsched.estimates.regression import Known
+    from hetsched.ids import TaskId
     from hetsched.system import Resource
     from hetsched.tasks import Row
 
@@ -155,11 +157,6 @@ class EstimateTable:
             return False
         return any(application(name) in self._by_app for name in _names(row.type))
 
-    def count(self, row: Row, resource: Resource) -> int:
-        """Count the measurements behind what is known."""
-        point = self._points.get((row.type, resource.name, grain_of(row.work)))
-        return point.computing.count if point is not None else 0
-
     def figures(self) -> list[Figures]:
         """List all that was measured, by type, resource and work."""
         return [self._points[key].figures() for key in self._keys]
@@ -202,6 +199,22 @@ class EstimateTable:
         self._add(Point.of(known))
         self._publish()
         return known
+
+    def should_observe(
+        self, task: TaskId, row: Row, resource: Resource, seconds: float
+    ) -> bool:
+        """Return whether a segment that ended is to be observed; of short ones, a sample.
+
+        Args:
+            task: its task; `row`: of the task.
+            resource: where the segment ran.
+            seconds: how long it ran; that decides on segments after it only.
+
+        """
+        point = self._points.get((row.type, resource.name, grain_of(row.work)))
+        if point is None or point.computing.count <= WELL_KNOWN:
+            return True
+        return point.answer >= SHORT_S or point.sampling.includes(task, seconds)
 
     def observe(
         self, row: Row, resource: Resource, computing: float, setup: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,19 +142,7 @@ def test_a_failed_task_teaches_nothing() -> None:
     assert running.known() == []
 
 
-def test_short_tasks_are_looked_at_until_they_are_known() -> None:
-    running = Running()
-    for _ in range(20):
-        running.finish(0.001)
-    (known,) = running.table.figures()
-
-    running.finish(0.05)
-
-    assert known.count == 8
-    assert running.table.figures()[0].count == 9
-
-
-def test_of_well_known_short_tasks_that_surprise_one_in_sixteen_is_looked_at() -> None:
+def test_of_well_known_short_tasks_one_in_sixteen_counts() -> None:
     running = Running()
 
     for number in range(1, 3233):
@@ -163,6 +152,44 @@ def test_of_well_known_short_tasks_that_surprise_one_in_sixteen_is_looked_at() -
 
     (known,) = running.table.figures()
     assert known.count - 32 == pytest.approx(3200 / 16, rel=0.02)
+
+
+def test_a_short_last_part_of_a_task_does_not_count() -> None:
+    running = Running()
+    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+
+    running.finish(0.001, iterations=1)
+
+    assert running.known() == []
+
+
+def test_a_function_that_is_seldom_slow_is_expected_to_be_quick(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running()
+    chance = random.Random(7)
+
+    expected = []
+    for number in range(1, 20_001):
+        running.task.id = TaskId(number)
+        running.finish(0.5 if chance.random() < 0.02 else chance.uniform(2e-4, 4e-4))
+        expected.append(running.table.seconds(running.task.row, CPU))
+
+    assert max(expected) < 0.005
+    assert caplog.messages == []
+
+
+def test_a_short_function_that_became_slow_is_noticed_soon() -> None:
+    running = Running()
+    for number in range(1, 1001):
+        running.task.id = TaskId(number)
+        running.finish(3e-4)
+
+    for number in range(1001, 1009):
+        running.task.id = TaskId(number)
+        running.finish(2.0)
+
+    assert running.known() == [(2.0, 0.0)]
 
 
 def test_drift_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

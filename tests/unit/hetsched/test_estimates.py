@@ -30,7 +30,7 @@ def a_table(*entries: tuple[str, Resource, float, float]) -> EstimateTable:
 
 def test_an_unmeasured_task_gets_the_guess() -> None:
     assert a_table().seconds(a_row(), CPU) == GUESS_S
-    assert a_table().count(a_row(), CPU) == 0
+    assert a_table().figures() == []
 
 
 def test_a_measured_time_is_the_expected_time() -> None:
@@ -38,7 +38,7 @@ def test_a_measured_time_is_the_expected_time() -> None:
 
     assert table.seconds(a_row(), CPU) == 3.0
     assert table.seconds(a_row(), GPU) == 0.5
-    assert table.count(a_row(), GPU) == 1
+    assert [known.count for known in table.figures()] == [1, 1]
 
 
 def test_a_later_measurement_replaces_an_earlier_one() -> None:
@@ -355,7 +355,8 @@ def test_each_application_keeps_a_bounded_number_of_recently_updated_sizes() -> 
     table.learn("blur/new", "cpu", 1.0, 1.0)
 
     assert [key[0] for key in table.dropped()] == ["heat/1"]
-    assert table.count(row, CPU) > 1
+    updated = {known.type: known.count for known in table.figures()}
+    assert updated["heat/0"] > 1
 
 
 def test_a_user_with_many_types_makes_only_their_own_forgotten(
