@@ -1,7 +1,7 @@
 """The link from a worker or a launcher to hetd, which outlives restarts of hetd.
 
-Only the owner's single thread uses it (clients have `connection`, which serves many
-threads). When the connection breaks, a new socket replaces the old one, so that the
+Only the owner's main thread uses it (clients have `connection`, which serves many threads);
+while that computes a task, a `RecallThread` serves it. When the connection breaks, a new socket replaces the old one, so that the
 registration is always the first message to a new hetd; libzmq retries until there is
 one. Commands of the old connection that were not received yet are dropped: the
 registration tells hetd which task its owner holds.
@@ -10,6 +10,7 @@ registration tells hetd which task its owner holds.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -33,6 +34,7 @@ from libtask.messages import (
     encode,
 )
 from libtask.wording import one_line
+from libtask.worker.recall_thread import RecallThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,8 @@ HEARTBEAT_TIMEOUT_MS = 15_000
 """Silence of hetd after which the connection counts as lost, though it is open."""
 BATCH_S = 0.001
 """Maximum delay of a task's final report to be batched with the following ones."""
+BATCHED_BYTES = 4096
+"""Size of a final report up to which it may be batched: results are part of it."""
 SHORT_S = BATCH_S / 2
 """Computing time of a task up to which its report may wait for that of the next one, which is
 expected to take as long."""
@@ -81,12 +85,16 @@ class Link:
         self._path = path
         self._registration = registration
         self._begin_empty()
+        self._recall_thread = RecallThread(self.serve)
         self._poller = zmq.Poller()
         self._context = zmq.Context()
         self._connect()
 
     def _begin_empty(self) -> None:
         self.arrivals = 0
+        self._lock = threading.RLock()
+        """Held while the socket and the lists below are used."""
+        self._closed = False
         self._inbox: deque[FromDaemon] = deque()
         self._deferred: list[FromDaemon] = []
         """Commands that arrived while a task ran, to be handled after it."""
@@ -110,24 +118,44 @@ class Link:
             timeout_ms: milliseconds to wait; 0: do not wait.
 
         """
-        if not self._inbox:
-            self._flush()
-            if not self._take() and timeout_ms:
-                self._poller.poll(timeout_ms)
-                self._take()
-        self._take_recalls()
-        return self._inbox.popleft() if self._inbox else None
+        with self._lock:
+            if not self._inbox:
+                self._flush()
+                if not self._take() and timeout_ms:
+                    self._poller.poll(timeout_ms)
+                    self._take()
+            self._take_recalls()
+            return self._next()
+
+    def serve(self) -> bool:
+        """Answer recalls, and send what is batched and due, while a task computes.
+
+        Another thread may call it. It renews no lost connection.
+
+        Returns:
+            Whether a recall may still come, or something is still batched.
+
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            if self._batched and self._now() >= self._batch_deadline:
+                self._flush()
+            while self._has_followers() and self._read_all():
+                pass
+            return bool(self._batched) or self._has_followers()
 
     def wait_for(self, descriptor: int, seconds: float) -> None:
         """Wait for a message or for the descriptor to be readable, at most `seconds`."""
-        self._flush()
-        if self._inbox:
-            return
-        self._poller.register(descriptor, zmq.POLLIN)
-        try:
-            self._poller.poll(int(1000 * seconds))
-        finally:
-            self._poller.unregister(descriptor)
+        with self._lock:
+            self._flush()
+            if self._inbox:
+                return
+            self._poller.register(descriptor, zmq.POLLIN)
+            try:
+                self._poller.poll(int(1000 * seconds))
+            finally:
+                self._poller.unregister(descriptor)
 
     def await_welcome(self, timeout: float) -> None:
         """Wait for hetd's reply to the registration; commands that arrive first are kept.
@@ -152,20 +180,24 @@ class Link:
 
     def put_back(self, messages: list[FromDaemon]) -> None:
         """Make these messages the next ones to be received."""
-        self._inbox.extendleft(reversed(messages))
+        with self._lock:
+            self._inbox.extendleft(reversed(messages))
 
     def defer(self, message: FromDaemon) -> None:
         """Keep a command that arrived while a task ran; see `restore_deferred`."""
-        self._deferred.append(message)
+        with self._lock:
+            self._deferred.append(message)
 
     def restore_deferred(self) -> None:
         """Make the deferred commands the next messages to be received."""
-        aside, self._deferred = self._deferred, []
-        self.put_back(aside)
+        with self._lock:
+            aside, self._deferred = self._deferred, []
+            self.put_back(aside)
 
     def discard_deferred(self) -> None:
         """Drop the deferred commands, which came from a lost hetd."""
-        self._deferred.clear()
+        with self._lock:
+            self._deferred.clear()
 
     def send(self, message: Message) -> None:
         """Send a message, or keep it until a hetd is connected; never waits.
@@ -175,21 +207,33 @@ class Link:
 
         """
         frame = encode(message)
-        self._flush()
-        self._put(frame)
+        with self._lock:
+            self._flush()
+            self._put(frame)
 
     def send_batched(self, message: Finished) -> None:
         """Send a final report together with those of the following tasks of its batch.
 
-        It is sent at once if no task of the batch follows, or the task was not short,
-        and otherwise at the first call or poll of the socket after `BATCH_S`.
+        It is sent at once if no task of the batch follows, or the task was not short, or its
+        result is large, and otherwise at the first call or poll of the socket after `BATCH_S`.
+
+        Raises:
+            InputError: a value of the result cannot be encoded, or hetd could not decode it.
+
         """
-        if not self._batched:
-            self._batch_deadline = time.monotonic() + BATCH_S
-        self._batched.append(message)
-        long = message.seconds > SHORT_S
-        if long or not self._follows() or time.monotonic() >= self._batch_deadline:
-            self._flush()
+        frame = _validated(message) if message.result is not None else b""
+        with self._lock:
+            if len(frame) > BATCHED_BYTES:
+                self._flush()
+                self._put(frame)
+                return
+            if not self._batched:
+                self._batch_deadline = self._now() + BATCH_S
+            self._batched.append(message)
+            long = message.seconds > SHORT_S
+            due = self._now() >= self._batch_deadline
+            if long or due or not self._follows():
+                self._flush()
 
     def send_validated(self, message: Message) -> None:
         """Send a message with an application's values after validating them.
@@ -198,19 +242,10 @@ class Link:
             InputError: a value cannot be encoded, or hetd could not decode it.
 
         """
-        try:
-            frame = encode(message)
-            decode_to_daemon(frame)
-        except (
-            TypeError,
-            ValueError,
-            OverflowError,
-            RecursionError,
-            InputError,
-        ) as error:
-            raise InputError(_refusal(message, error)) from error
-        self._flush()
-        self._put(frame)
+        frame = _validated(message)
+        with self._lock:
+            self._flush()
+            self._put(frame)
 
     @property
     def connected(self) -> bool:
@@ -224,16 +259,36 @@ class Link:
             linger_ms: milliseconds to wait for hetd to take them, if it is not there.
 
         """
-        if not self._context.closed:
-            self._flush()
-            self._disconnect(linger_ms)
-            self._context.term()
+        with self._lock:
+            self._closed = True
+            if not self._context.closed:
+                self._flush()
+                self._disconnect(linger_ms)
+                self._context.term()
+
+    def _now(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+    def _next(self) -> FromDaemon | None:
+        """Return the next message of the inbox; None: it is empty."""
+        if not self._inbox:
+            return None
+        message = self._inbox.popleft()
+        if self._batched or self._follows():
+            self._recall_thread.wake()
+        return message
 
     def _follows(self) -> bool:
         """Return whether the next message is a further task of the same batch."""
         if not self._inbox:
             return False
         return _is_follower(self._inbox[0])
+
+    def _has_followers(self) -> bool:
+        """Return whether any command to run a further task of a batch waits."""
+        waiting = (self._inbox, self._deferred)
+        return any(_is_follower(each) for orders in waiting for each in orders)
 
     def _take_recalls(self) -> None:
         """Read all that has arrived, if a further task of the batch is next."""
@@ -252,13 +307,18 @@ class Link:
 
     def _take(self) -> bool:
         """Move arrived messages into the inbox; renew a lost connection."""
-        frames = self._read()
-        if not frames and self._is_lost():
+        if self._read_all():
+            return True
+        if self._is_lost():
             # hetd's last message may have arrived between the two checks
-            frames = self._read()
-            if not frames:
-                self._renew()
-        # A busy hetd may combine several messages.
+            if self._read_all():
+                return True
+            self._renew()
+        return False
+
+    def _read_all(self) -> bool:
+        """Move one arrival into the inbox; a busy hetd may combine several messages."""
+        frames = self._read()
         for frame in frames:
             self._accept(frame)
         return bool(frames)
@@ -287,11 +347,12 @@ class Link:
 
     def abort_followers(self) -> None:
         """Return the tasks of the batch behind a task that yielded."""
-        kept = [each for each in self._inbox if not _is_follower(each)]
-        dropped = [each for each in self._inbox if _is_follower(each)]
-        self._inbox = deque(kept)
-        for run in dropped:
-            self.send(Aborted(task=run.task, epoch=run.epoch))
+        with self._lock:
+            kept = [each for each in self._inbox if not _is_follower(each)]
+            dropped = [each for each in self._inbox if _is_follower(each)]
+            self._inbox = deque(kept)
+            for run in dropped:
+                self.send(Aborted(task=run.task, epoch=run.epoch))
 
     def _drop_follower(self, order: Recall | Abort) -> bool:
         """Drop the command to run a task of a batch; return whether it had not started."""
@@ -336,6 +397,27 @@ class Link:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=linger_ms)
+
+
+def _validated(message: Message) -> bytes:
+    """Encode a message with an application's values.
+
+    Raises:
+        InputError: a value cannot be encoded, or hetd could not decode it.
+
+    """
+    try:
+        frame = encode(message)
+        decode_to_daemon(frame)
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+        InputError,
+    ) as error:
+        raise InputError(_refusal(message, error)) from error
+    return frame
 
 
 def _is_follower(message: FromDaemon) -> TypeGuard[Run]:

@@ -67,10 +67,10 @@ class PendingReport:
         """
         self.settled = False
         self._sent_at = now if link.welcome is not None else None
-        if _holds_user_values(message):
-            link.send_validated(message)
-        elif isinstance(message, Finished):
+        if isinstance(message, Finished):
             link.send_batched(message)
+        elif _holds_user_values(message):
+            link.send_validated(message)
         else:
             link.send(message)
         self.message = message

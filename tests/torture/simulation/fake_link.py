@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from libtask.worker.link import Link
+from libtask.worker.recall_thread import INTERVAL_S, RecallThread
 from torture.simulation.network import Connection, Network
 from torture.simulation.world import SECOND
 
@@ -13,6 +14,26 @@ if TYPE_CHECKING:
 
     from libtask.messages import FromDaemon, Message
     from torture.simulation.processes import Process
+
+
+class SimulatedRecallThread(RecallThread):
+    """Serves the link of a process as its simulated time goes by."""
+
+    def __init__(self, process: Process, serve: Callable[[], bool]) -> None:
+        # not as a thread: the process is called when it is time
+        self._process = process
+        self._serve = serve
+        self._waits = False
+
+    def wake(self) -> None:
+        if not self._waits:
+            self._waits = True
+            self._process.after(int(INTERVAL_S * SECOND), self._look)
+
+    def _look(self) -> None:
+        self._waits = False
+        if self._serve():
+            self.wake()
 
 
 class SimulatedLink(Link):
@@ -40,6 +61,7 @@ class SimulatedLink(Link):
         self._registration = registration
         self._heard = heard
         self._begin_empty()
+        self._recall_thread = SimulatedRecallThread(process, self.serve)
         self._connect()
 
     def receive(self, timeout_ms: int) -> FromDaemon | None:
@@ -48,7 +70,7 @@ class SimulatedLink(Link):
             self._flush()
             self._take()
         self._take_recalls()
-        return self._inbox.popleft() if self._inbox else None
+        return self._next()
 
     def send_validated(self, message: Message) -> None:
         self.send(message)
@@ -60,10 +82,18 @@ class SimulatedLink(Link):
     def _put(self, frame: bytes) -> None:
         self._connection.send(frame)
 
+    def _now(self) -> float:
+        return self._network.world.now / SECOND
+
     def _take(self) -> bool:
+        if self._read_all():
+            return True
+        self._renew_if_lost()
+        return False
+
+    def _read_all(self) -> bool:
         arrived = self._connection.arrived
         if not arrived:
-            self._renew_if_lost()
             return False
         while arrived:
             self._accept(arrived.popleft())
