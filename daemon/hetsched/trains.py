@@ -2,8 +2,9 @@
 
 Between two tasks of a slot lies the way from the worker to the shell and back, some 1 to 2 ms
 where all processors are busy. A worker that has the next task already begins it at once. What
-has not begun can be recalled, but a worker reads messages at checkpoints and between tasks only.
-So a task may be in a train only if it is expected to be short and its time varies little.
+has not begun can be recalled: a worker answers that within some 10 ms, or later if a task holds
+the interpreter's lock. So a task may be in a train only if it is expected to be short and its
+time varies little.
 """
 
 from __future__ import annotations

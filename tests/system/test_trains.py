@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,31 @@ def runs(file: Path) -> Counter[int]:
     """Count how often each ran."""
     lines = file.read_text().splitlines() if file.exists() else []
     return Counter(int(line.split()[0]) for line in lines)
+
+
+def test_a_call_that_takes_unexpectedly_long_does_not_delay_others(
+    private_daemon: Start, tmp_path: Path
+) -> None:
+    client, gate = private_daemon().client, tmp_path / "gate"
+
+    def seldom_long(number: int, long: int) -> int:
+        while number == long and not gate.exists():
+            time.sleep(0.001)
+        return number
+
+    with client.executor() as executor:
+        for _ in range(4):  # it becomes known that they are short
+            list(executor.map(seldom_long, range(TASKS), [-1] * TASKS))
+        calls = [executor.submit(seldom_long, n, TASKS // 2) for n in range(TASKS)]
+        others = [call for n, call in enumerate(calls) if n != TASKS // 2]
+
+        results = [call.result(PATIENCE) for call in others]
+        ended = calls[TASKS // 2].done()
+        gate.touch()
+
+        assert results == [n for n in range(TASKS) if n != TASKS // 2]
+        assert not ended
+        assert calls[TASKS // 2].result(PATIENCE) == TASKS // 2
 
 
 def test_a_killed_worker_loses_no_task_of_its_train(

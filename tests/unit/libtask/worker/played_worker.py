@@ -103,6 +103,20 @@ def broken(task, device, checkpoint):
 
 
 @dataclass
+class Stuck(Task):
+    """Reaches no checkpoint until a file appears."""
+
+    until: str
+
+
+def stuck(task, device, checkpoint):
+    for strip in checkpoint.strips():
+        while not Path(task.until).exists():
+            time.sleep(0.001)
+        yield
+
+
+@dataclass
 class Clingy(Task):
     """Does not go when it has ended."""
 
@@ -148,6 +162,7 @@ def mark(task, device, checkpoint):
 
 
 Sheet.on("cpu")(mark)
+Stuck.on("cpu")(stuck)
 Nothing.on("cpu")(nothing)
 Nothing.on("gpu")(nothing)
 Clingy.on("cpu")(nothing)

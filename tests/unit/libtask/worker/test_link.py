@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zmq
 
+from libtask.errors import InputError
 from libtask.messages import (
+    MAX_FRAME,
     PROTOCOL,
     Aborted,
     Finished,
@@ -19,9 +21,10 @@ from libtask.messages import (
     Retire,
     Run,
     TaskSpec,
+    decode_to_daemon,
     encode,
 )
-from libtask.worker.link import SHORT_S, Link
+from libtask.worker.link import BATCHED_BYTES, SHORT_S, Link
 from unit.scripted_daemon import PATIENCE, cpu
 
 if TYPE_CHECKING:
@@ -115,6 +118,60 @@ def test_the_end_of_a_short_task_alone_waits_for_that_of_the_next_one(
 
     assert (len(link._batched) == 2) is waits
     link.close(linger_ms=0)
+    router.close(linger=0)
+
+
+@pytest.mark.parametrize(
+    ("size", "sent"), [(100, []), (2 * BATCHED_BYTES, [Finished, Finished])]
+)
+def test_ends_with_small_results_wait_for_the_next_one(
+    tmp_path: Path, router: Any, size: int, sent: list[type]
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+    router.recv_multipart()
+    link.put_back([Run(3, 1, cpu(), TaskSpec("app", {}), follows=True)])
+    link._batch_deadline = math.inf
+    link._batched.append(Finished(1, 1))
+
+    link.send_batched(Finished(2, 1, result="x" * size))
+    waiting = len(link._batched)
+    link.close(linger_ms=0 if not sent else 1000)
+
+    assert waiting == (0 if sent else 2)
+    said = [decode_to_daemon(router.recv_multipart()[1]) for _ in sent]
+    assert [type(each) for each in said] == sent
+    router.close(linger=0)
+
+
+def test_an_end_with_a_result_that_cannot_be_sent_is_refused(
+    tmp_path: Path, router: Any
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+
+    with pytest.raises(InputError, match="not a small plain value"):
+        link.send_batched(Finished(1, 1, result="x" * (MAX_FRAME + 1)))
+
+    assert link._batched == []
+    link.close(linger_ms=0)
+    router.close(linger=0)
+
+
+def test_a_link_is_served_as_long_as_tasks_of_a_batch_wait(
+    tmp_path: Path, router: Any
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+    router.recv_multipart()
+    before = link.serve()
+    link.defer(Run(2, 1, cpu(), TaskSpec("app", {}), follows=True))
+    waiting = link.serve()
+    link.discard_deferred()
+
+    assert (before, waiting, link.serve()) == (False, True, False)
+    link.close(linger_ms=0)
+    assert not link.serve()
     router.close(linger=0)
 
 

@@ -85,6 +85,38 @@ def test_what_is_asked_back_while_another_runs_is_given_back_at_its_checkpoint(
     assert isinstance(next_but_progress(worker), Finished)
 
 
+def test_a_task_without_checkpoints_does_not_delay_recalled_ones(
+    worker: Played,
+) -> None:
+    until = worker.folder / "enough"
+    first = order(worker, 1, "Stuck", until=str(until))
+    worker.say(first, order(worker, 2), order(worker, 3))
+
+    worker.say(Recall(2, 1), Recall(3, 1))
+    given_back = [next_but_progress(worker) for _ in range(2)]
+    until.touch()
+
+    assert given_back == [Aborted(2, 1), Aborted(3, 1)]
+    assert ends(next_but_progress(worker)) == [1]
+    assert worker.retire() == 0
+
+
+def test_a_task_without_checkpoints_does_not_delay_ends_before_it(
+    worker: Played,
+) -> None:
+    worker.say(order(worker, 1))  # it opens the device
+    heard(worker, 1)
+    until = worker.folder / "enough"
+    short = [order(worker, task) for task in (2, 3, 4, 5)]
+
+    worker.say(*short, order(worker, 6, "Stuck", until=str(until)))
+    said = heard(worker, 2, 3, 4, 5)
+    until.touch()
+
+    assert [task for message in said for task in ends(message)] == [2, 3, 4, 5]
+    assert ends(next_but_progress(worker)) == [6]
+
+
 def test_what_has_ended_cannot_be_asked_back(worker: Played) -> None:
     worker.say(order(worker, 1))
     heard(worker, 1)
