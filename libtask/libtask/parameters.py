@@ -33,6 +33,9 @@ _CONVERTING = threading.RLock()
 crash the process."""
 
 
+PLAIN = (bool, bytes, float, int, str)
+"""Types whose values need no conversion."""
+
 Application = typing.TypeVar("Application")
 
 
@@ -292,7 +295,7 @@ def converted(name: str, value: Any, kind: Any, *, text: bool = False) -> Any:
 
 
 def _converted(value: Any, kind: Any, *, text: bool) -> Any:
-    if isinstance(value, bytes) and kind is bytes:
+    if type(value) is kind and kind in PLAIN:
         return value
     try:
         return _as_typed(value, kind, strict=not text)

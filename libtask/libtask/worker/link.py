@@ -58,6 +58,8 @@ BATCHED_BYTES = 4096
 SHORT_S = BATCH_S / 2
 """Computing time of a task up to which its report may wait for that of the next one, which is
 expected to take as long."""
+READABLE = int(zmq.POLLIN)
+"""As a flag of an enumeration it would be combined by Python code, which is slow."""
 RENEWAL_PAUSE = 0.1
 """Minimum seconds between two connections, which limits retries after a refusal."""
 
@@ -324,6 +326,8 @@ class Link:
         return bool(frames)
 
     def _read(self) -> list[bytes]:
+        if not _is_readable(self._socket):
+            return []
         try:
             return self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -366,8 +370,7 @@ class Link:
         return False
 
     def _is_lost(self) -> bool:
-        # Polling the events is fast; reading an empty socket raises, which is slow.
-        return bool(int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN)
+        return _is_readable(self._monitor)
 
     def _renew(self) -> None:
         self._inbox.clear()
@@ -418,6 +421,11 @@ def _validated(message: Message) -> bytes:
     ) as error:
         raise InputError(_refusal(message, error)) from error
     return frame
+
+
+def _is_readable(socket: zmq.Socket[bytes]) -> bool:
+    """Return whether a message has arrived; to read an empty socket raises, which is slow."""
+    return bool(socket.getsockopt(zmq.EVENTS) & READABLE)  # type: ignore[operator]  # an int
 
 
 def _is_follower(message: FromDaemon) -> TypeGuard[Run]:

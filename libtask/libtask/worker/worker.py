@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -296,7 +297,7 @@ class Worker:
             self._latest = (app, app_class, self._link.arrivals)
         params: Mapping[str, Any] = order.spec.params
         if order.spec.inputs:
-            folder = _results_folder(self._options)
+            folder = self._result_files.path
             params = put_in(params, order.spec.inputs, order.inputs, folder)
         return LoadedTask.load(order, app_class, params)
 
@@ -499,7 +500,7 @@ class Worker:
         if result is None:
             return EncodedResult(None, [])
         name = loaded.stored_as or f"{loaded.task}-{loaded.epoch:x}"
-        files = ResultFiles(_results_folder(self._options))
+        files = self._result_files
         kept = ResultEncoder(files.path / name).keep(result)
         if len(kept.packed) > RESULT_INLINE:
             try:
@@ -508,6 +509,13 @@ class Worker:
                 text = f"result: not written for other tasks: {error.strerror}"
                 kept.warnings.append(text)
         return kept
+
+    @cached_property
+    def _result_files(self) -> ResultFiles:
+        """The folder for results that are too large for a message."""
+        if self._options.snapshots:
+            return ResultFiles(Path(self._options.snapshots).parent / FOLDER)
+        return ResultFiles(launcher_folder(self._options.socket) / FOLDER)
 
     def _yield_task(self, loaded: LoadedTask, execution: Execution) -> None:
         yielded = Yielded(
@@ -618,10 +626,3 @@ def _is_shared(loaded: LoadedTask, checkpoint: RunCheckpoint) -> bool:
 def _cores(needed: int) -> int:
     """Return the cores that a task needs of this machine."""
     return len(os.sched_getaffinity(0)) if needed == ALL_CORES else needed
-
-
-def _results_folder(options: WorkerOptions) -> Path:
-    """Return the folder for results that are too large for a message."""
-    if options.snapshots:
-        return Path(options.snapshots).parent / FOLDER
-    return launcher_folder(options.socket) / FOLDER

@@ -53,16 +53,15 @@ class LastWords:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
 
-    def recv_multipart(self, flags: int) -> list[bytes]:
+    def getsockopt(self, option: int) -> Any:
         if self._router is None:
-            found: list[bytes] = self._socket.recv_multipart(flags)
-            return found
+            return self._socket.getsockopt(option)
         router, self._router = self._router, None
         route = router.recv_multipart()[0]
         router.send_multipart([route, encode(self._word)])
         router.close(linger=1000 * PATIENCE)
         assert self._lost.poll(1000 * PATIENCE)
-        raise zmq.Again
+        return 0  # when it was looked at, there was nothing
 
 
 @pytest.fixture
