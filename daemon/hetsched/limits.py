@@ -103,8 +103,9 @@ class Limits:
             has in one slot; 1: no trains.
         train_task_s: longest expected time of each task of a train, seconds;
             `train_s`: of all its tasks, where it has more than two.
-        train_due_s: the unstarted tasks of a train are recalled this long after their
-            dispatch and twice the expected time of one, seconds.
+        train_due_s: an unstarted task of a train is overdue this long after its dispatch
+            and twice the expected time of those before it, seconds; `train_stuck_s`: and
+            the train is stuck this long after the last start and twice the time of one.
         at_once: number of tasks that one call handles in addition to those that its events
             name: placed by the policy, dependents of one that ended, displaced by a drain
             or a new policy. The others follow in the next call, for which the actions
@@ -123,4 +124,5 @@ class Limits:
     train_task_s: float = 0.05
     train_s: float = 0.004
     train_due_s: float = 0.005
+    train_stuck_s: float = 0.02
     capacity: Capacity = field(default_factory=Capacity)

@@ -82,8 +82,9 @@ class Trains:
             state.queue.remove(task)
             self._state.release_worker(task)  # where it is staged
             self._state.dispatch_behind(task, state, first)
-            longest = self._limits.train_due_s + 2 * seconds
-            due = self._state.system.now + int(longest * SECOND)
+            ahead = len(first.train) - 1 if first.train else 1
+            wait = self._later(first, state, self._limits.train_due_s, ahead)
+            due = self._state.system.now + wait
             heappush(self._behind, (due, task.epoch, task))
 
     def _room_behind(
@@ -106,12 +107,32 @@ class Trains:
         return behind[0][0] if behind else None
 
     def recall_overdue(self) -> None:
-        """Recall the tasks that wait behind others for longer than expected."""
-        behind, now = self._behind, self._state.system.now
+        """Recall the tasks that wait behind others for longer than expected.
+
+        This is done for a free slot, for another task that waits, or because the worker does
+        not go on to the next task. Otherwise nothing would be gained by it: on a busy machine
+        every task takes longer than expected.
+        """
+        behind, now, limits = self._behind, self._state.system.now, self._limits
         while behind and behind[0][0] <= now:
             entry = heappop(behind)
-            if _still_waits(entry):
-                self._state.recall(entry[2])
+            if not _still_waits(entry):
+                continue
+            _, epoch, task = entry
+            state = self._state.system.states[str(task.resource)]
+            first = task.train[0] if task.train else task
+            stuck = first.since + self._later(first, state, limits.train_stuck_s, 1)
+            if stuck <= now or _is_wanted(first, state):
+                self._state.recall(task)
+            else:
+                heappush(behind, (stuck, epoch, task))
+
+    def _later(
+        self, first: TaskRecord, state: ResourceState, seconds: float, tasks: int
+    ) -> Nanoseconds:
+        """Return some time and twice the expected time of some tasks of a train."""
+        expected = self._estimates.seconds(first.row, state.resource)
+        return int((seconds + 2 * expected * tasks) * SECOND)
 
     def _recall_for_urgent(self, state: ResourceState) -> None:
         """Recall what would go before a waiting task of higher priority for long."""
@@ -122,6 +143,14 @@ class Trains:
             seconds = self._estimates.seconds(task.row, state.resource)
             if seconds * (len(task.train) - 1) >= WORTH_RECALL_S:
                 self._state.recall(task)
+
+
+def _is_wanted(first: TaskRecord, state: ResourceState) -> bool:
+    """Whether a slot is free for the tasks of a train, or another task waits for its slot."""
+    if len(state.running) < state.slots:
+        return True
+    waiting = state.queue.first(1)
+    return bool(waiting) and not _is_like(waiting[0], first)
 
 
 def _still_waits(entry: tuple[Nanoseconds, int, TaskRecord]) -> bool:

@@ -253,12 +253,14 @@ def test_policies_see_only_the_running_task_of_a_train(node: Harness) -> None:
     assert [task.id for task in system.queue("cpu")] == [5]
 
 
-def test_an_overdue_train_is_recalled(node: Harness) -> None:
+def test_a_stuck_train_is_recalled(node: Harness) -> None:
     a_train(node)
     assert node.scheduler.next_recall() == 5_200_000
+    assert node.handle(e.TrainOverdue(), at=0.0056) == []
+    assert node.scheduler.next_recall() == 20_200_000
 
-    asked = node.handle(e.TrainOverdue(), at=0.0052)
-    back = [node.handle(e.TaskAborted(TaskId(n), n), at=0.006) for n in (2, 3, 4)]
+    asked = node.handle(e.TrainOverdue(), at=0.0202)
+    back = [node.handle(e.TaskAborted(TaskId(n), n), at=0.021) for n in (2, 3, 4)]
 
     assert asked == [Recall(TaskId(n), n) for n in (2, 3, 4)]
     assert back == [[returned(n)] for n in (2, 3, 4)]
@@ -272,14 +274,57 @@ def test_an_overdue_train_is_recalled(node: Harness) -> None:
     ]
 
 
-def test_each_task_of_a_train_is_overdue_after_its_own_time(node: Harness) -> None:
+def test_a_train_that_goes_on_is_not_stuck(node: Harness) -> None:
+    a_train(node)
+    node.handle(e.TrainOverdue(), at=0.0056)
+
+    node.handle_all(*finished(1), at=0.015)
+
+    assert node.handle(e.TrainOverdue(), at=0.0202) == []
+    assert node.scheduler.next_recall() == 35_200_000
+
+
+def test_an_overdue_task_is_recalled_for_another_one(node: Harness) -> None:
+    submit(node, *["short"] * 4, "long")
+
+    # each has the time of those before it, twice
+    asked = [node.handle(e.TrainOverdue(), at=at) for at in (0.0052, 0.0054, 0.0056)]
+
+    assert asked == [[Recall(TaskId(n), n)] for n in (2, 3, 4)]
+
+
+def test_an_overdue_task_is_recalled_for_a_free_slot(a_scheduler: Start) -> None:
+    node = a_scheduler([a_resource("cpu", slots=2)], SECONDS, limits=LIMITS)
+    runs = [each for each in submit(node, *["short"] * 6) if isinstance(each, Run)]
+    assert [(run.task, run.after) for run in runs] == [
+        (1, None),
+        (2, 1),
+        (3, 1),
+        (4, None),
+        (5, 4),
+    ]
+    assert node.handle(e.TrainOverdue(), at=0.0058) == []
+
+    node.handle_all(*finished(4, 5), at=0.006)
+    node.handle_all(*finished(6), at=0.007)
+    node.handle_all(*finished(1), at=0.015)  # so the worker of 2 and 3 is not stuck
+
+    assert node.handle(e.TrainOverdue(), at=0.0202) == [Recall(TaskId(3), 3)]
+
+
+def test_the_next_of_two_longer_tasks_is_recalled_once_they_are_stuck(
+    node: Harness,
+) -> None:
     submit(node, *["some"] * 4)
     assert node.scheduler.next_recall() == 45_000_000
+    node.handle(e.TrainOverdue(), at=0.045)
+    assert node.scheduler.next_recall() == 60_000_000
 
-    node.handle_all(*finished(1), at=0.02)
-    assert node.scheduler.next_recall() == 65_000_000
+    node.handle_all(*finished(1), at=0.05)
+    node.handle(e.TrainOverdue(), at=0.095)
 
-    assert node.handle(e.TrainOverdue(), at=0.065) == [Recall(TaskId(3), 3)]
+    assert node.scheduler.next_recall() == 110_000_000
+    assert node.handle(e.TrainOverdue(), at=0.110) == [Recall(TaskId(3), 3)]
 
 
 def test_a_task_of_higher_priority_does_not_wait_for_a_train(node: Harness) -> None:
@@ -307,13 +352,14 @@ def test_recalled_tasks_keep_the_slot_until_the_worker_answers(
     node: Harness,
 ) -> None:
     a_train(node)
-    node.handle(e.TrainOverdue(), at=0.0052)
+    for at in (0.0056, 0.0202):
+        node.handle(e.TrainOverdue(), at=at)
 
-    assert node.handle_all(*finished(1), at=0.006) == [ended(1)]
+    assert node.handle_all(*finished(1), at=0.021) == [ended(1)]
     # 2 had begun when it was asked back; 3 and 4 had not
-    assert node.handle_all(*finished(2), at=0.006) == [*began(2), ended(2)]
-    node.handle(e.TaskAborted(TaskId(3), 3), at=0.006)
-    last = node.handle(e.TaskAborted(TaskId(4), 4), at=0.006)
+    assert node.handle_all(*finished(2), at=0.021) == [*began(2), ended(2)]
+    node.handle(e.TaskAborted(TaskId(3), 3), at=0.021)
+    last = node.handle(e.TaskAborted(TaskId(4), 4), at=0.021)
 
     assert orders(last)[0] == (3, None)
 
