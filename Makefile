@@ -93,13 +93,13 @@ torture: $(TORTURE:%=torture-output/torture-%.json) torture-output/torture-cases
 CASES := HETD_FUZZ_LIARS=200000 HETD_FUZZ_ZMTP=2000000 HETD_FUZZ_BODIES=1000000 \
 	HETD_FUZZ_FLIPS=100000 HETD_RESTARTS=1000 HETD_KERNEL_CASES=all HETD_DEMOS=all \
 	HETD_HOSTILE_WAITING=100000 HETD_ATTACK_SECONDS=20 HETD_ATTACKS=30 HETD_FRESH_CASES=2000 \
-	HETD_GRAPH_KILLS=20 HETD_CORE_EXAMPLES=300
+	HETD_GRAPH_KILLS=20 HETD_CORE_EXAMPLES=300 HETD_COMPILED_TESTS=all
 CASES_IN := tests/hostile tests/unit/libtask/snapshots/test_refused_files.py \
 	tests/system/test_many_restarts.py tests/system/test_systemd.py \
 	tests/system/test_fresh_code.py tests/system/test_graph_kills.py \
 	tests/hardware/test_kernels_under_oclgrind.py tests/hardware/test_faulty_nodes.py \
 	tests/hardware/test_microarchitectures.py tests/pool/test_demo.py \
-	tests/property/test_core.py
+	tests/property/test_core.py tests/sim/test_compiled_build.py
 
 torture-output/torture-cases.xml: .venv/installed-dev
 	@mkdir -p torture-output

@@ -1,8 +1,8 @@
-"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER`.
+"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER [LEVEL]`.
 
 `FOLDER/wheel` then holds what the wheel contains: the package `hetd_compiled` with the
 compiled modules and the digests of their sources, and beside it the library that these
-modules load.
+modules load. `LEVEL` is the C compiler's level of optimisation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ OF_SIMULATOR = (
 """Modules of hetsim that events of a simulation pass; the others are not compiled."""
 
 OPTIMIZATION = "1"
-"""At level 2 the C compiler alone takes more than two minutes."""
+"""At level 2 the C compiler alone takes more than two minutes; at 0, half of the time of 1."""
 
 EXACT = "-ffp-contract=off"
 """A fused multiplication and addition would round differently than Python does."""
@@ -84,12 +84,12 @@ def _is_compiled(path: Path) -> bool:
     return path.name != "__init__.py" and not left_out
 
 
-def compile_modules(folder: Path) -> None:
+def compile_modules(folder: Path, level: str = OPTIMIZATION) -> None:
     """Compile all modules into one library, and a small file for each."""
     packages = (SOURCES, SIMULATOR)
     # of what is read now, whatever changes meanwhile
     digests = {package.name: digest_of(package) for package in packages}
-    extensions = translated(folder)
+    extensions = translated(folder, level)
     for extension in extensions:
         extension.extra_compile_args.append(EXACT)
         if extension.name.partition(".")[0] in digests:
@@ -102,7 +102,7 @@ def compile_modules(folder: Path) -> None:
         (wheel / name / DIGEST).write_text(digest, encoding="ascii")
 
 
-def translated(folder: Path) -> list[Extension]:
+def translated(folder: Path, level: str = OPTIMIZATION) -> list[Extension]:
     """Translate the modules to C, which takes a third of the time of the whole.
 
     A warning is an error: mypyc warns where it would evaluate something at another moment
@@ -119,7 +119,7 @@ def translated(folder: Path) -> list[Extension]:
         with redirect_stdout(told), redirect_stderr(told):
             extensions = mypycify(
                 [*options, f"--cache-dir={folder}/types", *paths],
-                opt_level=OPTIMIZATION,
+                opt_level=level,
                 debug_level="0",
                 group_name=WHEEL,
                 target_dir=str(folder / "c"),
@@ -144,4 +144,4 @@ def _build(extensions: list[Extension], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    compile_modules(Path(sys.argv[1]).absolute())
+    compile_modules(Path(sys.argv[1]).absolute(), *sys.argv[2:])

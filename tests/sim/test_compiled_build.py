@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compiled.compile_modules import ROOT, modules
+from compiled.compile_modules import OPTIMIZATION, ROOT, modules
 from torture import builds
 
 SEEDS = 1000
@@ -22,7 +22,10 @@ PROPERTIES = (
     "test_mapping.py",
     "test_strips.py",
 )
-"""Property tests of what is compiled, beside all unit tests of the scheduler."""
+"""Property tests of what is compiled."""
+ALL = os.environ.get("HETD_COMPILED_TESTS") == "all"
+"""Whether to compile as for a release, and to run the scheduler's unit tests as well."""
+LEVEL = OPTIMIZATION if ALL else "0"
 
 HAS_COMPILER = (
     shutil.which(os.environ.get("CC", "cc")) is not None
@@ -57,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not HAS_COMPILER:
         pytest.skip("no C compiler, or no header files of Python")
     folder = tmp_path_factory.mktemp("compiled")
-    ended = run("daemon/compiled/compile_modules.py", str(folder))
+    ended = run("daemon/compiled/compile_modules.py", str(folder), LEVEL)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder / "wheel"
 
@@ -101,7 +104,7 @@ def test_compiled_modules_pass_the_tests_of_the_scheduler(
     wheel: Path, tmp_path: Path
 ) -> None:
     files = [f"tests/property/{name}" for name in PROPERTIES]
-    files.append("tests/unit/hetsched")
+    files += ["tests/unit/hetsched"] if ALL else []
     plain = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
     # of their temporary folders some stay: not where a daemon of this run has its own
     plain.append(f"--basetemp={tmp_path / 'tests'}")
