@@ -1,8 +1,8 @@
-"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER [LEVEL]`.
+"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER`.
 
 `FOLDER/wheel` then holds what the wheel contains: the package `hetd_compiled` with the
 compiled modules and the digests of their sources, and beside it the library that these
-modules load. `LEVEL` is the C compiler's level of optimisation.
+modules load.
 """
 
 from __future__ import annotations
@@ -61,10 +61,12 @@ OF_SIMULATOR = (
 """Modules of hetsim that events of a simulation pass; the others are not compiled."""
 
 OPTIMIZATION = "1"
-"""At level 2 the C compiler alone takes more than two minutes; at 0, half of the time of 1."""
+"""At level 2 the C compiler alone takes more than two minutes."""
 
 EXACT = "-ffp-contract=off"
 """A fused multiplication and addition would round differently than Python does."""
+UNWARNED = ("-Wno-all", "-w")
+"""Python's own flags have -Wall, which takes three quarters of the time on such a file."""
 
 
 def modules() -> dict[str, Path]:
@@ -84,14 +86,14 @@ def _is_compiled(path: Path) -> bool:
     return path.name != "__init__.py" and not left_out
 
 
-def compile_modules(folder: Path, level: str = OPTIMIZATION) -> None:
+def compile_modules(folder: Path) -> None:
     """Compile all modules into one library, and a small file for each."""
     packages = (SOURCES, SIMULATOR)
     # of what is read now, whatever changes meanwhile
     digests = {package.name: digest_of(package) for package in packages}
-    extensions = translated(folder, level)
+    extensions = translated(folder)
     for extension in extensions:
-        extension.extra_compile_args.append(EXACT)
+        extension.extra_compile_args += [EXACT, *UNWARNED]
         if extension.name.partition(".")[0] in digests:
             extension.name = f"{WHEEL}.{extension.name}"
     _build(extensions, folder)
@@ -102,7 +104,7 @@ def compile_modules(folder: Path, level: str = OPTIMIZATION) -> None:
         (wheel / name / DIGEST).write_text(digest, encoding="ascii")
 
 
-def translated(folder: Path, level: str = OPTIMIZATION) -> list[Extension]:
+def translated(folder: Path) -> list[Extension]:
     """Translate the modules to C, which takes a third of the time of the whole.
 
     A warning is an error: mypyc warns where it would evaluate something at another moment
@@ -119,7 +121,7 @@ def translated(folder: Path, level: str = OPTIMIZATION) -> list[Extension]:
         with redirect_stdout(told), redirect_stderr(told):
             extensions = mypycify(
                 [*options, f"--cache-dir={folder}/types", *paths],
-                opt_level=level,
+                opt_level=OPTIMIZATION,
                 debug_level="0",
                 group_name=WHEEL,
                 target_dir=str(folder / "c"),
@@ -144,4 +146,4 @@ def _build(extensions: list[Extension], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    compile_modules(Path(sys.argv[1]).absolute(), *sys.argv[2:])
+    compile_modules(Path(sys.argv[1]).absolute())

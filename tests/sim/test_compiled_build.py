@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compiled.compile_modules import OPTIMIZATION, ROOT, modules
+from compiled.compile_modules import ROOT, modules
 from torture import builds
 
 SEEDS = 1000
@@ -24,8 +24,7 @@ PROPERTIES = (
 )
 """Property tests of what is compiled."""
 ALL = os.environ.get("HETD_COMPILED_TESTS") == "all"
-"""Whether to compile as for a release, and to run the scheduler's unit tests as well."""
-LEVEL = OPTIMIZATION if ALL else "0"
+"""Whether to run the scheduler's unit tests as well."""
 
 HAS_COMPILER = (
     shutil.which(os.environ.get("CC", "cc")) is not None
@@ -60,7 +59,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not HAS_COMPILER:
         pytest.skip("no C compiler, or no header files of Python")
     folder = tmp_path_factory.mktemp("compiled")
-    ended = run("daemon/compiled/compile_modules.py", str(folder), LEVEL)
+    ended = run("daemon/compiled/compile_modules.py", str(folder))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder / "wheel"
 
