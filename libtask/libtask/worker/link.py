@@ -97,6 +97,8 @@ class Link:
         self._lock = threading.RLock()
         """Held while the socket and the lists below are used."""
         self._closed = False
+        self._batch_runs = False
+        """Whether a task of a batch may be running: further ones, and recalls, may arrive."""
         self._inbox: deque[FromDaemon] = deque()
         self._deferred: list[FromDaemon] = []
         """Commands that arrived while a task ran, to be handled after it."""
@@ -117,13 +119,14 @@ class Link:
         """Return the next message; None: none arrived in time.
 
         Args:
-            timeout_ms: milliseconds to wait; 0: do not wait.
+            timeout_ms: milliseconds to wait, as no task runs; 0: do not wait.
 
         """
         with self._lock:
             if not self._inbox:
                 self._flush()
                 if not self._take() and timeout_ms:
+                    self._batch_runs = False
                     self._poller.poll(timeout_ms)
                     self._take()
             self._take_recalls()
@@ -143,9 +146,9 @@ class Link:
                 return False
             if self._batched and self._now() >= self._batch_deadline:
                 self._flush()
-            while self._has_followers() and self._read_all():
+            while self._batch_runs and self._read_all():
                 pass
-            return bool(self._batched) or self._has_followers()
+            return bool(self._batched) or self._batch_runs
 
     def wait_for(self, descriptor: int, seconds: float) -> None:
         """Wait for a message or for the descriptor to be readable, at most `seconds`."""
@@ -277,7 +280,8 @@ class Link:
         if not self._inbox:
             return None
         message = self._inbox.popleft()
-        if self._batched or self._follows():
+        self._batch_runs |= _is_follower(message) or self._follows()
+        if self._batched or self._batch_runs:
             self._recall_thread.wake()
         return message
 
@@ -286,11 +290,6 @@ class Link:
         if not self._inbox:
             return False
         return _is_follower(self._inbox[0])
-
-    def _has_followers(self) -> bool:
-        """Return whether any command to run a further task of a batch waits."""
-        waiting = (self._inbox, self._deferred)
-        return any(_is_follower(each) for orders in waiting for each in orders)
 
     def _take_recalls(self) -> None:
         """Read all that has arrived, if a further task of the batch is next."""

@@ -68,7 +68,8 @@ class SimulatedLink(Link):
         """Return what has come; never waits, as its owner is called when there is more."""
         if not self._inbox:
             self._flush()
-            self._take()
+            if not self._take() and timeout_ms:
+                self._batch_runs = False
         self._take_recalls()
         return self._next()
 

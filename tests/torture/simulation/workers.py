@@ -28,7 +28,7 @@ from libtask.worker.execution import (
     StopRequest,
 )
 from libtask.worker.options import WorkerOptions
-from libtask.worker.worker import INTERVAL_NS, Worker
+from libtask.worker.worker import IDLE_MS, INTERVAL_NS, Worker
 from torture.simulation.fake_link import SimulatedLink
 from torture.simulation.fake_snapshots import SimulatedKeeper
 from torture.simulation.world import SECOND
@@ -199,7 +199,7 @@ class SimulatedWorker(Worker):
     def _wake(self) -> None:
         """Handle received messages, unless a strip is being computed."""
         while self.segment is None and not self._leaving:
-            message = self._link.receive(0)
+            message = self._link.receive(IDLE_MS)
             if message is None:
                 return
             self._handle(message)

@@ -157,18 +157,19 @@ def test_an_end_with_a_result_that_cannot_be_sent_is_refused(
     router.close(linger=0)
 
 
-def test_a_link_is_served_as_long_as_tasks_of_a_batch_wait(
+def test_a_link_is_served_as_long_as_a_task_of_a_batch_runs(
     tmp_path: Path, router: Any
 ) -> None:
     router.bind(f"ipc://{tmp_path}/s")
     link = Link(tmp_path / "s", lambda: [Register("worker")])
     router.recv_multipart()
     before = link.serve()
-    link.defer(Run(2, 1, cpu(), TaskSpec("app", {}), follows=True))
-    waiting = link.serve()
-    link.discard_deferred()
+    link.put_back([Run(2, 1, cpu(), TaskSpec("app", {}), follows=True)])
+    link.receive(0)
+    running = [link.serve(), link.receive(0), link.serve()]
+    link.receive(1)
 
-    assert (before, waiting, link.serve()) == (False, True, False)
+    assert (before, running, link.serve()) == (False, [True, None, True], False)
     link.close(linger_ms=0)
     assert not link.serve()
     router.close(linger=0)

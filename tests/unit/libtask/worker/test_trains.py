@@ -101,6 +101,22 @@ def test_a_task_without_checkpoints_does_not_delay_recalled_ones(
     assert worker.retire() == 0
 
 
+def test_a_task_that_follows_does_not_delay_those_that_are_added_behind_it(
+    worker: Played,
+) -> None:
+    until = worker.folder / "enough"
+    worker.say(order(worker, 1), order(worker, 2, "Stuck", until=str(until)))
+    assert ends(heard(worker, 1)[0]) == [1]
+
+    worker.say(order(worker, 3))
+    worker.say(Recall(3, 1))
+    given_back = next_but_progress(worker)
+    until.touch()
+
+    assert given_back == Aborted(3, 1)
+    assert ends(next_but_progress(worker)) == [2]
+
+
 def test_a_task_without_checkpoints_does_not_delay_ends_before_it(
     worker: Played,
 ) -> None:
