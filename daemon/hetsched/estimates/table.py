@@ -206,9 +206,10 @@ class EstimateTable:
         """Return whether a segment that ended is to be observed; of short ones, a sample.
 
         Args:
-            task: its task; `row`: of the task.
+            task: the task of the segment.
+            row: its row.
             resource: where the segment ran.
-            seconds: how long it ran; that decides on segments after it only.
+            seconds: how long it ran, which decides about later segments only.
 
         """
         point = self._points.get((row.type, resource.name, grain_of(row.work)))
