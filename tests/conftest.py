@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _folder(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).parts[0]
+
+
+@pytest.fixture
+def full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send no batch of tasks early, however slow the machine is."""
+    monkeypatch.setattr("libtask.client.client.LINGER_S", math.inf)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,20 +51,24 @@ def test_calls_of_the_asyncio_client_run_while_arguments_are_taken(
     assert found == list(range(BATCH + 100))
 
 
+@pytest.mark.usefixtures("full_batches")
 def test_what_a_later_argument_raises_cancels_the_tasks_before(
     daemon: PrivateDaemon,
 ) -> None:
+    name = f"broken {uuid.uuid4()}"
+
     def arguments() -> Iterator[int]:
         yield from range(BATCH)
         raise KeyError("the next one")
 
     with pytest.raises(KeyError, match="the next one"):
-        daemon.client.map(abs, arguments(), name="broken", hold=True)
+        daemon.client.map(abs, arguments(), name=name, hold=True)
 
-    found = _ended(daemon, "broken")
+    found = _ended(daemon, name)
     assert [info.state for info in found] == ["cancelled"] * BATCH
 
 
+@pytest.mark.usefixtures("full_batches")
 def test_a_refused_batch_cancels_those_before_but_with_a_key_they_stay(
     private_daemon: Callable[..., PrivateDaemon],
 ) -> None:

@@ -7,13 +7,16 @@ import os
 import select
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.widgets import DataTable, Static
 
+from hetctl.commands.live import drawn_screen
 from hetctl.top.app import Top
 from hetctl.top.dialogs import Choice, Reading
+from libtask.client.client import Client, Selection
 from system.private_daemon import PATIENCE
 from system.terminal import HETCTL
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from libtask.client.handles import TaskHandle
+    from libtask.messages import TaskInfo
     from system.private_daemon import PrivateDaemon
     from system.terminal import Terminal
 
@@ -192,6 +196,23 @@ def test_it_prints_and_draws_without_a_terminal(
     assert f"{running.id} " in printed
     assert running.id in [task["id"] for task in document["tasks"]]
     assert "synthetic" in picture.read_text()
+
+
+def test_it_draws_no_tasks_before_it_knows_them(
+    daemon: PrivateDaemon, running: TaskHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = Client.tasks
+
+    def slow(client: Client, selection: Selection | None = None) -> list[TaskInfo]:
+        time.sleep(0.3)
+        return tasks(client, selection)
+
+    monkeypatch.setattr(Client, "tasks", slow)
+
+    drawn = asyncio.run(drawn_screen(Top(daemon.socket, 0.01)))
+
+    assert f"{running.id}" in drawn
+    assert "synthetic" in drawn
 
 
 def test_it_ends_with_its_terminal_although_it_ignores_hang_ups(

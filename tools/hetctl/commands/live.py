@@ -33,8 +33,8 @@ SIZE = (120, 32)
 """Columns and lines of a screenshot."""
 HUNG_UP = 128 + signal.SIGHUP
 """Exit status without a terminal: that of a shell's command which SIGHUP has ended."""
-FIRST_LOOKS = 2
-"""Number of reads before a screenshot: rates need two."""
+FIRST_UPDATES = 2
+"""Number of updates before a screenshot: rates need two."""
 
 
 @click.command("top")
@@ -84,7 +84,7 @@ def top_command(
         threading.Thread(target=_end_with_terminal, daemon=True).start()
         app.run()
     else:
-        screenshot.write_text(asyncio.run(_screenshot(app)), encoding="utf-8")
+        screenshot.write_text(asyncio.run(drawn_screen(app)), encoding="utf-8")
 
 
 def _end_with_terminal() -> None:
@@ -145,13 +145,12 @@ def _node_document(picture: Picture) -> dict[str, object]:
     }
 
 
-async def _screenshot(app: Top) -> str:
-    """Run without a terminal until there is data; return the screen as SVG."""
+async def drawn_screen(app: Top) -> str:
+    """Run without a terminal until the state is shown; return the screen as SVG."""
     async with app.run_test(size=SIZE) as pilot:
-        while app.picture.status is None and not app.picture.problem:
-            await pilot.pause(0.1)
-        for _ in range(FIRST_LOOKS):
-            await pilot.pause(app.feed.interval)
+        while app.updates < FIRST_UPDATES and not app.picture.problem:
+            await pilot.pause(0.05)
+        await pilot.pause()  # until the last update is drawn
         drawn = app.export_screenshot()
     if app.picture.problem:
         raise HetError(app.picture.problem)

@@ -84,6 +84,8 @@ class Top(App[None]):
         self._socket = socket
         self.picture = Picture()
         self.feed = Feed(socket, self.picture, interval)
+        self.updates = 0
+        """Number of the feed's updates that the screen has shown."""
         self.only, self.text = FILTERS[0], ""
         self._live: set[str] = set()
         """Keys of the unfinished tasks in the table."""
@@ -106,7 +108,11 @@ class Top(App[None]):
         self.feed.stop()
 
     def _feed(self) -> None:
-        self.feed.run(lambda: self.call_from_thread(self.show))
+        self.feed.run(lambda: self.call_from_thread(self._show_update))
+
+    def _show_update(self) -> None:
+        self.show()
+        self.updates += 1
 
     def _table(self, name: str) -> DataTable[Any]:
         return self.query_one(f"#{name}", DataTable)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import sys
 import threading
@@ -189,12 +188,6 @@ def test_parameters_of_an_application_are_a_map(client: Client, params: Any) -> 
 
 
 # ------------------------------------------------------------ in batches
-
-
-@pytest.fixture
-def full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send no batch early, however slow the machine is."""
-    monkeypatch.setattr("libtask.client.client.LINGER_S", math.inf)
 
 
 def plus(number: int) -> int:
