@@ -24,10 +24,15 @@ pytestmark = pytest.mark.timeout(300)
 
 STRIPS = 200
 
+waits = pytest.mark.parametrize("made", [{"replace_s": 2 * PATIENCE}], indirect=True)
+"""Jobs of a lost node do not run elsewhere: it returns, however long its start takes."""
+
 
 @pytest.fixture
-def made(own_pool: Callable[..., PrivatePool]) -> PrivatePool:
-    return own_pool()
+def made(
+    own_pool: Callable[..., PrivatePool], request: pytest.FixtureRequest
+) -> PrivatePool:
+    return own_pool(**getattr(request, "param", {}))
 
 
 @pytest.fixture
@@ -52,6 +57,7 @@ def executions(made: PrivatePool, task: PoolTask) -> list[str]:
     return [each.state for name in made.nodes for each in made.tasks_of(name, task.id)]
 
 
+@waits
 def test_a_killed_agent_comes_back_to_the_same_task(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -65,6 +71,7 @@ def test_a_killed_agent_comes_back_to_the_same_task(
     assert executions(made, task) == ["completed"]
 
 
+@waits
 def test_what_a_killed_agent_had_parked_goes_on(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -82,6 +89,7 @@ def test_what_a_killed_agent_had_parked_goes_on(
     assert executions(made, task) == ["completed"]
 
 
+@waits
 def test_a_killed_hetd_comes_back_to_the_same_task(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -111,6 +119,7 @@ def test_jobs_leave_a_node_whose_hetd_does_not_come_back(
     made.await_nodes(client, "n1", "n2")
 
 
+@waits
 def test_a_killed_scheduler_finds_everything_again(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -168,6 +177,7 @@ def test_a_returning_node_ends_what_runs_elsewhere(
     task.cancel()
 
 
+@waits
 def test_without_its_scheduler_a_node_holds_its_jobs(
     made: PrivatePool, client: Pool
 ) -> None:

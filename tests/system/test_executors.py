@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import (
     CancelledError,
     Future,
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from libtask.client.client import Selection
 from system.private_daemon import PATIENCE, eventually
 
 if TYPE_CHECKING:
@@ -36,6 +38,33 @@ def test_an_executor_runs_calls_in_workers(daemon: PrivateDaemon) -> None:
 
     assert sorted(values) == [2**k for k in range(20)]
     assert pid in daemon.processes()
+
+
+def test_chunks_of_calls_run_as_few_tasks(daemon: PrivateDaemon) -> None:
+    def place(number: int) -> tuple[int, int]:
+        return number, os.getpid()
+
+    before = daemon.client.count()
+    with daemon.client.executor() as executor:
+        found = list(executor.map(place, range(90), chunksize=40))
+
+    assert [number for number, _ in found] == list(range(90))
+    assert daemon.client.count() == before + 3
+    for first, last in ((0, 40), (40, 80), (80, 90)):
+        assert len({pid for _, pid in found[first:last]}) == 1
+
+
+def test_what_a_map_that_fails_had_queued_is_cancelled(daemon: PrivateDaemon) -> None:
+    before = daemon.client.count(Selection(states=("cancelled",)))
+    with daemon.client.executor() as executor:
+        found = executor.map(
+            lambda number: time.sleep(0.3) if number else int("many"), range(200)
+        )
+        with pytest.raises(ValueError, match="invalid literal"):
+            next(found)
+
+    after = daemon.client.count(Selection(states=("cancelled",)))
+    assert after - before > 100
 
 
 def test_an_executor_brings_large_values_and_exceptions_back(

@@ -70,6 +70,7 @@ class Call(Task):
         inputs: results of other tasks, to which the payload refers by their positions.
         attachments: folder of the attachment with the payload.
         attachment: name of the attachment; empty: there is none.
+        calls: number of calls of the function, if it is one in chunks.
 
     """
 
@@ -81,6 +82,7 @@ class Call(Task):
     inputs: list[Any] = field(default_factory=list)
     attachments: str = ""
     attachment: str = ""
+    calls: int = field(default=1, init=False)
 
     sized_by_inputs: ClassVar[bool] = False
 
@@ -89,7 +91,7 @@ class Call(Task):
         return [kind]
 
     def size(self) -> Size:
-        return Size(self.function, input_bytes=len(self.payload))
+        return Size(self.function, work=self.calls, input_bytes=len(self.payload))
 
     def described(self) -> dict[str, Any]:
         return {"attachments": [self.attachment]} if self.attachment else {}
@@ -168,7 +170,10 @@ def prepared(
 
     """
     payload, inputs = _pickled_call(call)
-    task = Call(_name(call[0]), payload, str(folder), uuid.uuid4().hex, kind, inputs)
+    function, arguments, _ = call
+    task = Call(_name(function), payload, str(folder), uuid.uuid4().hex, kind, inputs)
+    if isinstance(function, InChunks):
+        task.calls = len(arguments)
     if len(payload) > INLINE:
         try:
             write_private(task.file("call"), payload)
@@ -225,6 +230,20 @@ def pickled_once(function: Callable[..., Any]) -> Callable[..., Any]:
     if len(stream) < LEAST_CODE or not callable(function):
         return function  # `alone` refuses what cannot be called
     return _PickledFunction(_name(function), stream)
+
+
+class InChunks:
+    """A function that one task calls for each of several groups of arguments, a chunk.
+
+    The value of a chunk are the values in order; an exception ends it.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__name__ = _name(function)
+        self._function = function
+
+    def __call__(self, *chunk: tuple[Any, ...]) -> list[Any]:
+        return [self._function(*arguments) for arguments in chunk]
 
 
 class _WithoutReferences(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from libtask.client.call import Call, cleaned, collected, raised
 from libtask.client.handles import outcome
-from libtask.client.subscription import as_change
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskChanged, TaskSpec
+    from libtask.messages import TaskInfo, TaskSpec
 
 
 class CallFuture(Future[Any], TaskReference):
@@ -98,19 +97,28 @@ class CallFuture(Future[Any], TaskReference):
     def cancel(self) -> bool:
         if self.cancelled():
             return True
-        if self.running() or not super().cancel():
+        if self.running() or not self.withdraw():
             return False
         if self.handle is not None:
             self.handle.cancel()
         return True
+
+    def withdraw(self) -> bool:
+        """Cancel the call here only; return whether its task is to be cancelled, too."""
+        return super().cancel()
 
     def running(self) -> bool:
         """Ask the daemon, which does not push the start of a task."""
         if self.handle is None:
             return super().running()
         if self._started is None and not self.done():
-            self._changed(as_change(self.handle.info()))
+            self.note(self.handle.info())
         return super().running()
+
+    def note(self, info: TaskInfo) -> None:
+        """Note the present state of its task."""
+        if info.state == "running":
+            self._start()
 
     def submitted(self, handle: TaskHandle) -> None:
         """Record the task that runs the call."""
@@ -143,10 +151,6 @@ class CallFuture(Future[Any], TaskReference):
         for each in (self, *self.inputs):
             each.release()
         self.inputs = []
-
-    def _changed(self, change: TaskChanged) -> None:
-        if change.state == "running":
-            self._start()
 
     def _start(self) -> bool:
         """Determine once whether the caller cancelled it before it ran."""

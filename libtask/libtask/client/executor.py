@@ -5,25 +5,39 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from libtask.client.batches import BATCH
-from libtask.client.call import prepared
+from libtask.client.call import InChunks, pickled_once, prepared
 from libtask.client.call_future import CallFuture
-from libtask.client.submissions import Submissions
+from libtask.client.client import Selection
+from libtask.client.submissions import Submissions, Submitter
 from libtask.endpoint import run_directory
+from libtask.errors import HetError
 from libtask.messages import Kind
 from libtask.parameters import converted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
 
-    from libtask.client.submissions import Submitter
+    from libtask.messages import TaskInfo
 
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
+PlainCall = tuple["Callable[..., Any]", tuple[Any, ...], dict[str, Any]]
+"""A function, its arguments and its keyword arguments."""
+
+
+class ExecutorClient(Submitter, Protocol):
+    """The interface of a client that an executor uses."""
+
+    def tasks(self, selection: Selection, /) -> list[TaskInfo]: ...
+
+    def cancel(self, *ids: int) -> list[int]: ...
 
 
 class TaskExecutor(Executor):
@@ -43,10 +57,11 @@ class TaskExecutor(Executor):
     """
 
     def __init__(
-        self, client: Submitter, kind: Kind = "cpu", max_workers: int | None = None
+        self, client: ExecutorClient, kind: Kind = "cpu", max_workers: int | None = None
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
+        self._client = client
         self._kind: Kind = converted("kind", kind, Kind)
         self._folder = run_directory() / "calls"
         self._lock = threading.Lock()
@@ -79,19 +94,48 @@ class TaskExecutor(Executor):
         """Submit a call for each group of arguments, in few messages; yield in order.
 
         The first ones run while others are pickled. If one cannot be pickled, those before it
-        are cancelled.
+        are cancelled. The function is pickled once.
+
+        Args:
+            fn: the function.
+            iterables: as for the built-in `map`.
+            timeout: seconds from this call within which each value must be available.
+            chunksize: number of calls in one task, one after the other. One that raises ends
+                its chunk, whose values are lost.
+
+        Raises:
+            ValueError: `chunksize` is less than 1.
+
         """
-        groups = zip(*iterables, strict=False)
-        calls: Iterator[Any] = ((fn, arguments, {}) for arguments in groups)
-        futures: list[Future[Value]] = []
+        if chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        groups: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+        function = pickled_once(fn)
+        if chunksize > 1:
+            function, groups = InChunks(function), _chunks(groups, chunksize)
+        futures = self._submit_all((function, each, {}) for each in groups)
+        values = self._results(futures, deadline)
+        return values if chunksize == 1 else _flattened(values)
+
+    def _results(
+        self, futures: list[CallFuture], deadline: float | None
+    ) -> Iterator[Any]:
+        """Iterate over the values in order without keeping them; cancel the rest at the end.
+
+        Args:
+            futures: the calls.
+            deadline: deadline of each value, monotonic seconds.
+
+        """
+        futures.reverse()
         try:
-            while some := list(islice(calls, BATCH)):
-                futures += self._submit(some)
-        except BaseException:
-            for each in futures:
-                each.cancel()
-            raise
-        return _results(futures, timeout)
+            while futures:
+                left = None if deadline is None else deadline - time.monotonic()
+                futures[-1].result(left)  # if it raises, this one is cancelled, too
+                yield futures.pop().result()
+        finally:
+            self._give_up(futures)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  the standard's signature
         """Accept no more calls; with `wait`, wait until the submitted ones have ended."""
@@ -99,15 +143,42 @@ class TaskExecutor(Executor):
             self._closed = True
             pending = list(self._pending)
         if cancel_futures:
-            for future in pending:
-                future.cancel()
+            self._cancel(pending)
         self._ended.put(None)
         if wait:
             self._thread.join()
 
-    def _submit(
-        self, calls: list[tuple[Callable[..., Any], Any, Any]]
-    ) -> list[Future[Any]]:
+    def _submit_all(self, calls: Iterator[PlainCall]) -> list[CallFuture]:
+        """Submit calls as they are pickled; give up those before one that cannot be."""
+        futures: list[CallFuture] = []
+        try:
+            while some := list(islice(calls, BATCH)):
+                futures += self._submit(some)
+        except BaseException:
+            self._give_up(futures)
+            raise
+        return futures
+
+    def _give_up(self, futures: Iterable[CallFuture]) -> None:
+        """Cancel the calls for which nobody waits; they go on if hetd is away."""
+        with suppress(HetError):
+            self._cancel(futures)
+
+    def _cancel(self, futures: Iterable[CallFuture]) -> None:
+        """Cancel the calls that do not run yet, in few requests."""
+        unfinished = {}
+        for future in futures:
+            if future.handle is None:
+                future.cancel()
+            elif not future.done():
+                unfinished[future.handle.id] = future
+        if unfinished:
+            for info in self._client.tasks(Selection(ids=tuple(unfinished))):
+                unfinished[info.id].note(info)
+            chosen = [task for task, each in unfinished.items() if each.withdraw()]
+            self._client.cancel(*chosen)
+
+    def _submit(self, calls: list[PlainCall]) -> list[CallFuture]:
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -115,11 +186,9 @@ class TaskExecutor(Executor):
         with self._lock:
             self._pending.update(futures)
         self._submissions.add(futures)
-        return list(futures)
+        return futures
 
-    def _prepared(
-        self, calls: list[tuple[Callable[..., Any], Any, Any]]
-    ) -> list[CallFuture]:
+    def _prepared(self, calls: list[PlainCall]) -> list[CallFuture]:
         """Prepare all calls, or none: if one fails, the files of the others are removed."""
         futures: list[CallFuture] = []
         try:
@@ -144,14 +213,12 @@ class TaskExecutor(Executor):
             del future  # do not keep a value that is no longer needed
 
 
-def _results(futures: list[Future[Value]], timeout: float | None) -> Iterator[Value]:
-    """Iterate over the values in order without keeping them."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    futures.reverse()
-    try:
-        while futures:
-            left = None if deadline is None else deadline - time.monotonic()
-            yield futures.pop().result(left)
-    finally:
-        for future in futures:
-            future.cancel()
+def _chunks(values: Iterator[Value], size: int) -> Iterator[tuple[Value, ...]]:
+    """Iterate over the values, up to `size` of them at a time."""
+    while chunk := tuple(islice(values, size)):
+        yield chunk
+
+
+def _flattened(chunks: Iterator[list[Value]]) -> Iterator[Value]:
+    for values in chunks:
+        yield from values

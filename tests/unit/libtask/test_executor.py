@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,7 @@ from libtask.messages import (
     Control,
     DeviceSpec,
     Error,
+    ListTasks,
     Message,
     Submit,
     Submitted,
@@ -119,6 +121,68 @@ def test_a_long_map_goes_in_few_messages_while_the_rest_is_described(
 
     assert list(executor.map(abs, described())) == list(range(BATCH + 1))
     assert len(daemon.requests(Submit)) == 2
+
+
+def test_chunks_of_calls_are_one_task_each(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    def plus(x: int, y: int) -> int:
+        return x + y
+
+    found = executor.map(plus, range(10), itertools.count(100), chunksize=4)
+
+    assert list(found) == list(range(100, 120, 2))
+    (message,) = daemon.requests(Submit)
+    assert [each.work for each in message.tasks] == [4.0, 4.0, 2.0]
+    assert {each.type for each in message.tasks} == {"call/plus"}
+
+
+def test_a_chunk_takes_values_of_other_calls(executor: TaskExecutor) -> None:
+    before = [executor.submit(abs, -number) for number in range(5)]
+    for each in before:
+        each.result(5)
+
+    assert list(executor.map(str, before, chunksize=3)) == list("01234")
+
+
+def test_a_call_that_raises_ends_its_chunk(executor: TaskExecutor) -> None:
+    found = executor.map(int, ["1", "2", "3", "four", "5"], chunksize=2)
+
+    assert [next(found), next(found)] == [1, 2]
+    with pytest.raises(ValueError, match="'four'"):
+        next(found)
+
+
+def test_a_chunk_has_at_least_one_call(executor: TaskExecutor) -> None:
+    with pytest.raises(ValueError, match="chunksize must be >= 1"):
+        executor.map(abs, [1], chunksize=0)
+
+
+def test_an_argument_in_a_chunk_that_cannot_be_pickled_is_named(
+    executor: TaskExecutor,
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        executor.map(str, [1, threading.Lock()], chunksize=4)
+
+    assert "argument 2 of str, a tuple, cannot be pickled" in raised.value.__notes__[0]
+
+
+def test_the_time_for_values_counts_from_the_call(
+    executor: TaskExecutor, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    timer = SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr("libtask.client.executor.time", timer)
+    held = HeldBack(daemon)
+
+    found = executor.map(abs, [1], timeout=50)
+    clock[0] = 51.0
+    released = threading.Timer(0.5, held.release)
+    released.start()
+
+    with pytest.raises(TimeoutError):
+        next(found)
+    released.join()
 
 
 def test_large_payload_and_result_go_through_private_files(
@@ -255,6 +319,54 @@ def test_running_call_cannot_be_cancelled(
     assert not future.cancel()
     daemon.push(a_change(1, "failed", reason="gone"))
     assert "gone" in str(future.exception(5))
+
+
+def cancelled(daemon: FakeDaemon) -> list[int]:
+    """List the tasks that were cancelled, in some pages of ids at most."""
+    orders = daemon.requests(Control)
+    assert {each.verb for each in orders} <= {"cancel"}
+    assert len(orders) + len(daemon.requests(ListTasks)) < 10
+    return sorted(number for each in orders for number in each.ids)
+
+
+def test_calls_of_a_map_that_is_given_up_are_cancelled_in_few_requests(
+    daemon: FakeDaemon,
+) -> None:
+    del daemon.answers[Submit]
+    with Client(daemon.path) as client:
+        executor = client.executor()
+        found = executor.map(str, range(600), timeout=0.0)
+        last: Any = executor.submit(str, 601)
+        eventually(lambda: last.handle, "all submitted")
+        daemon.tasks[600] = a_task(600, state="running")
+
+        with pytest.raises(TimeoutError):
+            next(found)
+
+        eventually(lambda: daemon.requests(Control), "cancelled")
+        assert cancelled(daemon) == list(range(1, 600))
+        daemon.push(*(a_change(number, "cancelled") for number in range(1, 602)))
+        executor.shutdown()
+
+
+def test_shutdown_cancels_what_does_not_run_in_few_requests(
+    daemon: FakeDaemon,
+) -> None:
+    del daemon.answers[Submit]
+    with Client(daemon.path) as client:
+        executor = client.executor()
+        futures: list[Any] = [executor.submit(str, each) for each in range(100)]
+        eventually(lambda: futures[-1].handle, "all submitted")
+        daemon.tasks[7] = a_task(7, state="running")
+
+        executor.shutdown(wait=False, cancel_futures=True)
+
+        others = [number for number in range(1, 101) if number != 7]
+        assert cancelled(daemon) == others
+        running = [each for each in futures if each.running()]
+        assert [each.handle.id for each in running] == [7]
+        daemon.push(*(a_change(number, "cancelled") for number in range(1, 101)))
+        executor.shutdown()
 
 
 class HeldBack:

@@ -18,6 +18,7 @@ from unit.fake_daemon import a_change, a_task
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from libtask.client.client import Selection
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskChanged, TaskInfo, TaskSpec
     from libtask.task import Task
@@ -57,10 +58,10 @@ class ErraticClient:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._all: list[Handle] = []
         self._live: list[Handle] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._count = 0
         self.most = 0
         self._thread = threading.Thread(target=self._end_some, daemon=True)
         self._thread.start()
@@ -75,11 +76,19 @@ class ErraticClient:
         made: list[Any] = []
         with self._lock:
             for _spec in specs:
-                self._count += 1
-                made.append(Handle(self._count))
+                made.append(Handle(len(self._all) + 1))
+                self._all.append(made[-1])
             self._live = [each for each in self._live if not each.ended.done()] + made
             self.most = max(self.most, len(self._live))
         return made
+
+    def tasks(self, selection: Selection) -> list[TaskInfo]:
+        return [self._all[number - 1].info() for number in selection.ids or ()]
+
+    def cancel(self, *ids: int) -> list[int]:
+        for number in ids:
+            self._all[number - 1].cancel()
+        return list(ids)
 
     def close(self) -> None:
         self._over.set()
