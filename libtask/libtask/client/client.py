@@ -535,6 +535,10 @@ class Client(ControlRequests):
         """List tasks, newest first."""
         return list(self.iterate(selection or Selection()))
 
+    def listed(self, ids: Iterable[int]) -> list[TaskInfo]:
+        """List tasks by their ids, newest first."""
+        return self.tasks(Selection(ids=tuple(ids)))
+
     def iterate(self, selection: Selection) -> Iterator[TaskInfo]:
         """List tasks, newest first, page by page."""
         if selection.ids is not None:

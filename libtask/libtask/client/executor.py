@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from libtask.client.batches import BATCH
 from libtask.client.call import InChunks, pickled_once, prepared
 from libtask.client.call_future import CallFuture
-from libtask.client.client import Selection
 from libtask.client.submissions import Submissions, Submitter
 from libtask.endpoint import run_directory
 from libtask.errors import HetError
@@ -35,7 +34,7 @@ PlainCall = tuple["Callable[..., Any]", tuple[Any, ...], dict[str, Any]]
 class ExecutorClient(Submitter, Protocol):
     """The interface of a client that an executor uses."""
 
-    def tasks(self, selection: Selection, /) -> list[TaskInfo]: ...
+    def listed(self, ids: Iterable[int]) -> list[TaskInfo]: ...
 
     def cancel(self, *ids: int) -> list[int]: ...
 
@@ -173,7 +172,7 @@ class TaskExecutor(Executor):
             elif not future.done():
                 unfinished[future.handle.id] = future
         if unfinished:
-            for info in self._client.tasks(Selection(ids=tuple(unfinished))):
+            for info in self._client.listed(unfinished):
                 unfinished[info.id].note(info)
             chosen = [task for task, each in unfinished.items() if each.withdraw()]
             self._client.cancel(*chosen)

@@ -18,7 +18,6 @@ from unit.fake_daemon import a_change, a_task
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from libtask.client.client import Selection
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskChanged, TaskInfo, TaskSpec
     from libtask.task import Task
@@ -82,8 +81,8 @@ class ErraticClient:
             self.most = max(self.most, len(self._live))
         return made
 
-    def tasks(self, selection: Selection) -> list[TaskInfo]:
-        return [self._all[number - 1].info() for number in selection.ids or ()]
+    def listed(self, ids: Iterable[int]) -> list[TaskInfo]:
+        return [self._all[number - 1].info() for number in ids]
 
     def cancel(self, *ids: int) -> list[int]:
         for number in ids:
