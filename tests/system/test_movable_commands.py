@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from libtask.messages import Sample
+from libtask.worker.tasklog import last_lines
 from system.private_daemon import PATIENCE, RESOURCES, eventually
 from system.terminal import Terminal
 
@@ -55,10 +56,14 @@ def _gets_on(daemon: PrivateDaemon, task: int, place: str, reached: float) -> bo
     return info.resource == place and info.progress > reached
 
 
-def _has_begun(hetctl: Terminal, daemon: PrivateDaemon, task: int) -> bool:
+def _starts(daemon: PrivateDaemon, task: int) -> list[str]:
+    """Return the lines of training, one for each start."""
+    return last_lines(daemon.client.show(task), 100).splitlines()
+
+
+def _has_begun(daemon: PrivateDaemon, task: int) -> bool:
     """Whether training has begun wherever it was started: it says so once it listens."""
-    said = hetctl("logs", str(task)).splitlines()
-    return len(said) == len(daemon.info(task).segments)
+    return len(_starts(daemon, task)) == len(daemon.info(task).segments)
 
 
 def _places(folder: Path) -> list[str]:
@@ -78,9 +83,10 @@ def test_training_that_is_moved_gives_the_same_weights(
         (task,) = asked["ids"]
         reached = 0.0
         for place in ("cpu", "gpu0", "cpu"):
-            hetctl("migrate", str(task), "--to", place)
+            # no command, whose start takes time: training lasts some seconds
+            daemon.client.migrate(task, place)
             eventually(partial(_gets_on, daemon, task, place, reached), place)
-            eventually(partial(_has_begun, hetctl, daemon, task), "its start there")
+            eventually(partial(_has_begun, daemon, task), "its start there")
             reached = daemon.info(task).progress
         hetctl("wait", str(task))
         unmoved.wait(PATIENCE)
@@ -91,7 +97,7 @@ def test_training_that_is_moved_gives_the_same_weights(
     assert 0.0 < reached < 1.0
     moved, expected = np.load(folder / "weights.npy"), np.load(folder / "alone.npy")
     assert np.array_equal(moved, expected)
-    starts = hetctl("logs", str(task)).splitlines()
+    starts = _starts(daemon, task)
     assert len(starts) == len(on)
     steps = [int(line.split()[2]) for line in starts]
     assert steps == sorted(steps)
