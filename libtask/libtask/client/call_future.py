@@ -121,7 +121,8 @@ class CallFuture(Future[Any], TaskReference):
             self._start()
 
     def submitted(self, handle: TaskHandle) -> None:
-        """Record the task that runs the call."""
+        """Record the task that runs the call, and drop its arguments."""
+        self.spec, self.task.payload = None, b""
         with self._users_lock:
             self.handle = handle
             waiting, self._on_submitted = self._on_submitted, []

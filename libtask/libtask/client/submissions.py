@@ -161,7 +161,6 @@ class Submissions:
             self._refuse(described, error)
             return
         for future, handle in zip(described, handles, strict=True):
-            future.spec = None  # it may hold the arguments
             future.submitted(handle)
             handle.ended.add_done_callback(partial(self._note_end, future))
 

@@ -409,6 +409,19 @@ def test_calls_that_come_while_others_are_submitted_go_in_one_message(
     assert held.sizes == [1, 20]
 
 
+def test_arguments_are_not_kept_until_the_call_ends(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    daemon.answers[Submit] = lambda message: [Submitted(message.request, [1])]
+
+    future: Any = executor.submit(len, bytes(INLINE // 2))
+    eventually(lambda: future.handle, "a submitted call")
+
+    assert (future.spec, future.task.payload) == (None, b"")
+    daemon.push(a_change(1, "failed", reason="gone"))
+    future.exception(5)
+
+
 def test_a_call_cancelled_while_others_are_submitted_is_never_submitted(
     executor: TaskExecutor, daemon: FakeDaemon
 ) -> None:
