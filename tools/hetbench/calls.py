@@ -5,8 +5,8 @@ the processor time of as many processors as there are workers that went into the
 went into tasks and results on their way, or was not used. Each length has a daemon of its own, so
 that no expected time is that of another length.
 
-Those calls go by `map`. Calls that compute nothing are submitted one by one, too:
-`executor.submit` in a loop.
+Those calls go by `map`. Short ones are also mapped in chunks of several, each of which is a task,
+and calls that compute nothing are submitted one by one: `executor.submit` in a loop.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ COMPUTED_S = 4.0
 ROUNDS = 7
 ONE_BY_ONE = 2000
 """Calls that are submitted in a loop in a round."""
+CHUNKED_MS = 0.1
+CHUNKED = 5000
+"""Calls that are mapped in chunks in a round."""
+CHUNKS = (1, 10, 100)
 
 
 def compute(seconds: float) -> None:
@@ -45,6 +49,7 @@ def compute(seconds: float) -> None:
 def run() -> list[dict[str, Any]]:
     """Measure each length; return one row for each and each system."""
     rows = [row for length in LENGTHS_MS for row in _rows(length)]
+    rows += [row for size in CHUNKS for row in _in_chunks(size)]
     return [*rows, *_one_by_one()]
 
 
@@ -83,6 +88,34 @@ def _wall(system: Client | ProcessPoolExecutor, times: list[float]) -> float:
     begin = time.perf_counter()
     list(system.map(compute, times))
     return time.perf_counter() - begin
+
+
+def _in_chunks(size: int) -> Iterator[dict[str, Any]]:
+    """Map short calls in chunks of a size; alternate between the systems."""
+    times = [CHUNKED_MS / 1000] * CHUNKED
+    with (
+        private_daemon(cpu_with(WORKERS)) as client,
+        client.executor() as executor,
+        ProcessPoolExecutor(WORKERS) as pool,
+    ):
+        systems: dict[str, Executor] = {"hetd": executor, "ProcessPoolExecutor": pool}
+        walls: dict[str, list[float]] = {name: [] for name in systems}
+        for _ in range(ROUNDS + 1):
+            for name, system in systems.items():
+                begin = time.perf_counter()
+                list(system.map(compute, times, chunksize=size))
+                walls[name].append(time.perf_counter() - begin)
+    rates = {
+        name: CHUNKED / statistics.median(rounds[1:]) for name, rounds in walls.items()
+    }
+    for name, rate in rates.items():
+        yield {
+            "case": f"calls of {CHUNKED_MS} ms in chunks of {size}, {WORKERS} workers",
+            "system": name,
+            "calls_per_s": round(rate, 1),
+            "share": round(rate * CHUNKED_MS / 1000 / WORKERS, 3),
+            "of_executor": round(rate / rates["ProcessPoolExecutor"], 3),
+        }
 
 
 def _one_by_one() -> Iterator[dict[str, Any]]:
