@@ -205,9 +205,11 @@ def test_an_absent_input_is_named(pool: Pool) -> None:
 def test_the_executor_runs_calls(pool: Pool) -> None:
     with pool.executor() as executor:
         squares = executor.map(pow, range(8), [2] * 8)
+        chunks = executor.map(pow, range(8), [3] * 8, chunksize=5)
         keyword = executor.submit(int, "ff", base=16)
 
         assert list(squares) == [n**2 for n in range(8)]
+        assert list(chunks) == [n**3 for n in range(8)]
         assert keyword.result(PATIENCE) == 255
     with pytest.raises(RuntimeError):
         executor.submit(int)

@@ -13,8 +13,9 @@ import os
 import pickle
 import uuid
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cloudpickle
 
@@ -29,11 +30,14 @@ from libtask.tracebacks import formatted
 from libtask.wording import one_line, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from libtask.checkpoint import Checkpoint
     from libtask.devices import Device
     from libtask.messages import Kind
+
+Argument = TypeVar("Argument")
+Value = TypeVar("Value")
 
 INLINE = 128 * 1024
 """Maximum bytes within the task; a message holds at most 1 MiB."""
@@ -173,7 +177,7 @@ def prepared(
     function, arguments, _ = call
     task = Call(_name(function), payload, str(folder), uuid.uuid4().hex, kind, inputs)
     if isinstance(function, InChunks):
-        task.calls = len(arguments)
+        task.calls = len(arguments[0])
     if len(payload) > INLINE:
         try:
             write_private(task.file("call"), payload)
@@ -240,10 +244,28 @@ class InChunks:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__name__ = _name(function)
-        self._function = function
+        self.function = function
 
-    def __call__(self, *chunk: tuple[Any, ...]) -> list[Any]:
-        return [self._function(*arguments) for arguments in chunk]
+    def __call__(self, chunk: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [self.function(*arguments) for arguments in chunk]
+
+
+def chunks_of(values: Iterator[Argument], size: int) -> Iterator[tuple[Argument, ...]]:
+    """Iterate over the values, up to `size` of them at a time.
+
+    Raises:
+        ValueError: the size is less than 1.
+
+    """
+    if size < 1:
+        raise ValueError("chunksize must be >= 1.")
+    return iter(lambda: tuple(islice(values, size)), ())
+
+
+def flattened(chunks: Iterator[list[Value]]) -> Iterator[Value]:
+    """Iterate over the values of chunks."""
+    for values in chunks:
+        yield from values
 
 
 class _WithoutReferences(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -345,6 +367,10 @@ def _unpicklable(
     function: Callable[..., Any], arguments: Iterable[Any], keywords: dict[str, Any]
 ) -> Iterator[str]:
     """Name the values of a call that cannot be pickled, with the reasons."""
+    if isinstance(function, InChunks):
+        for each in next(iter(arguments)):
+            yield from _unpicklable(function.function, each, keywords)
+        return
     name = _name(function)
     values = {f"the function {name}": function}
     values |= {f"argument {n} of {name}": each for n, each in enumerate(arguments, 1)}

@@ -11,7 +11,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from libtask.client.batches import BATCH
-from libtask.client.call import InChunks, pickled_once, prepared
+from libtask.client.call import (
+    InChunks,
+    chunks_of,
+    flattened,
+    pickled_once,
+    prepared,
+)
 from libtask.client.call_future import CallFuture
 from libtask.client.submissions import Submissions, Submitter
 from libtask.endpoint import run_directory
@@ -106,16 +112,16 @@ class TaskExecutor(Executor):
             ValueError: `chunksize` is less than 1.
 
         """
-        if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")
         deadline = None if timeout is None else time.monotonic() + timeout
-        groups: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+        groups = zip(*iterables, strict=False)
         function = pickled_once(fn)
-        if chunksize > 1:
-            function, groups = InChunks(function), _chunks(groups, chunksize)
-        futures = self._submit_all((function, each, {}) for each in groups)
-        values = self._results(futures, deadline)
-        return values if chunksize == 1 else _flattened(values)
+        if chunksize == 1:
+            calls = self._submit_all((function, each, {}) for each in groups)
+            return self._results(calls, deadline)
+        chunks = chunks_of(groups, chunksize)
+        in_chunks = InChunks(function)
+        calls = self._submit_all((in_chunks, (each,), {}) for each in chunks)
+        return flattened(self._results(calls, deadline))
 
     def _results(
         self, futures: list[CallFuture], deadline: float | None
@@ -210,14 +216,3 @@ class TaskExecutor(Executor):
                 with self._lock:
                     self._pending.discard(future)
             del future  # do not keep a value that is no longer needed
-
-
-def _chunks(values: Iterator[Value], size: int) -> Iterator[tuple[Value, ...]]:
-    """Iterate over the values, up to `size` of them at a time."""
-    while chunk := tuple(islice(values, size)):
-        yield chunk
-
-
-def _flattened(chunks: Iterator[list[Value]]) -> Iterator[Value]:
-    for values in chunks:
-        yield from values

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hetpool.outcomes import result_of
+from libtask.client.call import InChunks, chunks_of, flattened
+from libtask.errors import HetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from hetpool.client.pool_task import PoolTask
     from hetpool.outcomes import JobOutcome
@@ -23,21 +26,62 @@ class Submits(Protocol):
 
     def submit(self, app: Any, *arguments: Any, **options: Any) -> PoolTask: ...
 
+    def cancel(self, *ids: str) -> list[str]: ...
+
 
 class PoolFuture(Future[Any]):
     """The future of a call in a pool; `cancel` reaches the node that runs it."""
 
-    def __init__(self, task: PoolTask) -> None:
+    def __init__(self, task: PoolTask, cancellations: Cancellations) -> None:
         super().__init__()
         self.task = task
+        self._cancellations = cancellations
 
     def cancel(self) -> bool:
         """Cancel the call, also one that runs; return whether it had not ended."""
         if self.done():
             return False
-        # in a thread: callbacks of futures may call this where nothing may wait
-        threading.Thread(target=self.task.cancel, daemon=True).start()
+        self._cancellations.add(self.task.id)
         return super().cancel()
+
+
+class Cancellations:
+    """Jobs to be cancelled: a thread does so, with those that come meanwhile in one request.
+
+    Callbacks of futures may cancel others, where nothing may wait.
+    """
+
+    def __init__(self, pool: Submits) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._jobs: list[str] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, job: str) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send_all, daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until all have been sent."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _send_all(self) -> None:
+        while jobs := self._next():
+            with suppress(HetError):  # they go on if the scheduler is lost
+                self._pool.cancel(*jobs)
+
+    def _next(self) -> list[str]:
+        """Take what is to be sent; nothing: the thread ends."""
+        with self._lock:
+            jobs, self._jobs = self._jobs, []
+            if not jobs:
+                self._thread = None
+            return jobs
 
 
 class PoolExecutor(Executor):
@@ -50,6 +94,7 @@ class PoolExecutor(Executor):
 
     def __init__(self, pool: Submits) -> None:
         self._pool = pool
+        self._cancellations = Cancellations(pool)
         self._open: set[PoolFuture] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -67,11 +112,36 @@ class PoolExecutor(Executor):
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             call = partial(fn, **kwargs) if kwargs else fn
-            future = PoolFuture(self._pool.submit(call, *args))
+            future = PoolFuture(self._pool.submit(call, *args), self._cancellations)
             self._open.add(future)
         future.add_done_callback(self._open.discard)
         future.task.ended.add_done_callback(partial(_hand_over, future))
         return future
+
+    def map(
+        self,
+        fn: Callable[..., Returned],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Returned]:
+        """Submit a call for each group of arguments; yield in order.
+
+        Args:
+            fn: the function.
+            iterables: as for the built-in `map`.
+            timeout: seconds from this call within which each value must be available.
+            chunksize: number of calls in one job, one after the other. One that raises ends
+                its chunk, whose values are lost.
+
+        Raises:
+            ValueError: `chunksize` is less than 1.
+
+        """
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout)
+        chunks = chunks_of(zip(*iterables, strict=False), chunksize)
+        return flattened(super().map(InChunks(fn), chunks, timeout=timeout))
 
     def shutdown(
         self,
@@ -88,6 +158,7 @@ class PoolExecutor(Executor):
                 future.cancel()
         if wait:
             _wait_for(left)
+            self._cancellations.wait()
 
 
 def _wait_for(futures: list[PoolFuture]) -> None:
