@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import islice
@@ -95,6 +96,7 @@ class TaskExecutor(Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[Value]:
         """Submit a call for each group of arguments, in few messages; yield in order.
 
@@ -107,38 +109,52 @@ class TaskExecutor(Executor):
             timeout: seconds from this call within which each value must be available.
             chunksize: number of calls in one task, one after the other. One that raises ends
                 its chunk, whose values are lost.
+            buffersize: maximum number of calls, or chunks, whose values are not taken yet: a
+                further one is submitted when a value is taken. None: all are submitted now.
 
         Raises:
-            ValueError: `chunksize` is less than 1.
+            ValueError: `chunksize` or `buffersize` is less than 1.
 
         """
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
         deadline = None if timeout is None else time.monotonic() + timeout
         groups = zip(*iterables, strict=False)
         function = pickled_once(fn)
         if chunksize == 1:
-            calls = self._submit_all((function, each, {}) for each in groups)
-            return self._results(calls, deadline)
-        chunks = chunks_of(groups, chunksize)
-        in_chunks = InChunks(function)
-        calls = self._submit_all((in_chunks, (each,), {}) for each in chunks)
-        return flattened(self._results(calls, deadline))
+            calls = _calls(function, groups)
+            return self._results(calls, buffersize, deadline)
+        chunks = ((each,) for each in chunks_of(groups, chunksize))
+        calls = _calls(InChunks(function), chunks)
+        return flattened(self._results(calls, buffersize, deadline))
 
     def _results(
-        self, futures: list[CallFuture], deadline: float | None
+        self, calls: Iterator[PlainCall], most: int | None, deadline: float | None
     ) -> Iterator[Any]:
-        """Iterate over the values in order without keeping them; cancel the rest at the end.
+        """Submit calls now; return an iterator over their values.
 
         Args:
-            futures: the calls.
+            calls: the calls.
+            most: maximum number of those whose values are not taken yet; None: unlimited.
             deadline: deadline of each value, monotonic seconds.
 
         """
-        futures.reverse()
+        futures = deque(self._submit_all(islice(calls, most)))
+        return self._values(futures, calls, deadline)
+
+    def _values(
+        self,
+        futures: deque[CallFuture],
+        further: Iterator[PlainCall],
+        deadline: float | None,
+    ) -> Iterator[Any]:
+        """Iterate over the values in order without keeping them; cancel the rest at the end."""
         try:
             while futures:
+                futures += self._submit_all(islice(further, 1))
                 left = None if deadline is None else deadline - time.monotonic()
-                futures[-1].result(left)  # if it raises, this one is cancelled, too
-                yield futures.pop().result()
+                futures[0].result(left)  # if it raises, this one is cancelled, too
+                yield futures.popleft().result()
         finally:
             self._give_up(futures)
 
@@ -216,3 +232,9 @@ class TaskExecutor(Executor):
                 with self._lock:
                     self._pending.discard(future)
             del future  # do not keep a value that is no longer needed
+
+
+def _calls(
+    function: Callable[..., Any], groups: Iterable[tuple[Any, ...]]
+) -> Iterator[PlainCall]:
+    return ((function, arguments, {}) for arguments in groups)

@@ -153,6 +153,28 @@ def test_a_call_that_raises_ends_its_chunk(executor: TaskExecutor) -> None:
         next(found)
 
 
+def test_a_map_takes_no_more_arguments_than_its_buffer_holds(
+    executor: TaskExecutor,
+) -> None:
+    taken = itertools.count()
+
+    found = executor.map(abs, taken, buffersize=3)
+
+    first = next(taken)
+    values = [next(found) for _ in range(10)]
+    assert first == 3
+    assert values == [0, 1, 2, *range(4, 11)]
+    assert next(taken) == 14
+
+    chunks = executor.map(abs, iter(range(10)), chunksize=2, buffersize=2)
+    assert list(chunks) == list(range(10))
+
+
+def test_a_buffer_holds_at_least_one_call(executor: TaskExecutor) -> None:
+    with pytest.raises(ValueError, match="buffersize must be None or > 0"):
+        executor.map(abs, [1], buffersize=0)
+
+
 def test_a_chunk_has_at_least_one_call(executor: TaskExecutor) -> None:
     with pytest.raises(ValueError, match="chunksize must be >= 1"):
         executor.map(abs, [1], chunksize=0)
