@@ -239,7 +239,7 @@ TIMEOUT = 4 * COMPILING + PATIENCE
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def _bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """A node with one slot on each device, and with half of the CPU twice."""
     folder = tmp_path_factory.mktemp("runs")
     found = folder / "devices.toml"
@@ -248,6 +248,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     tables = re.sub("(?m)^slots = .*", "slots = 1", found.read_text())
     with opened(CONFIG + tables + SECOND_CPU) as daemon:
         yield Bench(daemon, folder)
+
+
+@pytest.fixture
+def bench(_bench: Bench) -> Iterator[Bench]:
+    """The node, on which a test that fails leaves no tasks to the next one."""
+    yield _bench
+    _bench.daemon.give_up_tasks()
 
 
 def _check(result: NDArray[Any], parts: list[NDArray[Any]], granule: int) -> None:
