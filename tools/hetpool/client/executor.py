@@ -76,7 +76,7 @@ class Cancellations:
                 self._pool.cancel(*jobs)
 
     def _next(self) -> list[str]:
-        """Take what is to be sent; nothing: the thread ends."""
+        """Return the jobs to be cancelled; if there are none, the thread ends."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
             if not jobs:
