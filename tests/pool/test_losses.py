@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(300)
 
 STRIPS = 200
 
-waits = pytest.mark.parametrize("made", [{"replace_s": 2 * PATIENCE}], indirect=True)
+without_replacement = pytest.mark.parametrize(
+    "made", [{"replace_s": 2 * PATIENCE}], indirect=True
+)
 """Jobs of a lost node do not run elsewhere: it returns, however long its start takes."""
 
 
@@ -57,7 +59,7 @@ def executions(made: PrivatePool, task: PoolTask) -> list[str]:
     return [each.state for name in made.nodes for each in made.tasks_of(name, task.id)]
 
 
-@waits
+@without_replacement
 def test_a_killed_agent_comes_back_to_the_same_task(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -71,7 +73,7 @@ def test_a_killed_agent_comes_back_to_the_same_task(
     assert executions(made, task) == ["completed"]
 
 
-@waits
+@without_replacement
 def test_what_a_killed_agent_had_parked_goes_on(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -89,7 +91,7 @@ def test_what_a_killed_agent_had_parked_goes_on(
     assert executions(made, task) == ["completed"]
 
 
-@waits
+@without_replacement
 def test_a_killed_hetd_comes_back_to_the_same_task(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -119,7 +121,7 @@ def test_jobs_leave_a_node_whose_hetd_does_not_come_back(
     made.await_nodes(client, "n1", "n2")
 
 
-@waits
+@without_replacement
 def test_a_killed_scheduler_finds_everything_again(
     made: PrivatePool, client: Pool
 ) -> None:
@@ -177,7 +179,7 @@ def test_a_returning_node_ends_what_runs_elsewhere(
     task.cancel()
 
 
-@waits
+@without_replacement
 def test_without_its_scheduler_a_node_holds_its_jobs(
     made: PrivatePool, client: Pool
 ) -> None:

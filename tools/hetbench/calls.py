@@ -73,15 +73,11 @@ def _rows(length_ms: int) -> Iterator[dict[str, Any]]:
             for name, system in systems.items():
                 walls[name].append(_wall(system, times))
     rates = {name: calls / statistics.median(walls[name]) for name in systems}
-    for name, rate in rates.items():
-        yield {
-            "case": f"calls of {length_ms} ms, {WORKERS} workers",
-            "system": name,
-            "calls_per_s": round(rate, 1),
-            "share": round(rate * length_ms / 1000 / WORKERS, 3),
-            "of_executor": round(rate / rates["ProcessPoolExecutor"], 3),
-            **(used.per_task(calls) if name == "hetd" else {}),
-        }
+    for name in rates:
+        row = _row(
+            f"calls of {length_ms} ms, {WORKERS} workers", name, rates, length_ms
+        )
+        yield row | (used.per_task(calls) if name == "hetd" else {})
 
 
 def _wall(system: Client | ProcessPoolExecutor, times: list[float]) -> float:
@@ -108,14 +104,23 @@ def _in_chunks(size: int) -> Iterator[dict[str, Any]]:
     rates = {
         name: CHUNKED / statistics.median(rounds[1:]) for name, rounds in walls.items()
     }
-    for name, rate in rates.items():
-        yield {
-            "case": f"calls of {CHUNKED_MS} ms in chunks of {size}, {WORKERS} workers",
-            "system": name,
-            "calls_per_s": round(rate, 1),
-            "share": round(rate * CHUNKED_MS / 1000 / WORKERS, 3),
-            "of_executor": round(rate / rates["ProcessPoolExecutor"], 3),
-        }
+    for name in rates:
+        case = f"calls of {CHUNKED_MS} ms in chunks of {size}, {WORKERS} workers"
+        yield _row(case, name, rates, CHUNKED_MS)
+
+
+def _row(
+    case: str, system: str, rates: dict[str, float], length_ms: float
+) -> dict[str, Any]:
+    """Return the row of a system, from the calls per second of each."""
+    rate = rates[system]
+    return {
+        "case": case,
+        "system": system,
+        "calls_per_s": round(rate, 1),
+        "share": round(rate * length_ms / 1000 / WORKERS, 3),
+        "of_executor": round(rate / rates["ProcessPoolExecutor"], 3),
+    }
 
 
 def _one_by_one() -> Iterator[dict[str, Any]]:

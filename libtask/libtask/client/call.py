@@ -74,7 +74,7 @@ class Call(Task):
         inputs: results of other tasks, to which the payload refers by their positions.
         attachments: folder of the attachment with the payload.
         attachment: name of the attachment; empty: there is none.
-        calls: number of calls of the function, if it is one in chunks.
+        calls: number of calls of the function that the task makes.
 
     """
 
@@ -239,7 +239,7 @@ def pickled_once(function: Callable[..., Any]) -> Callable[..., Any]:
 class InChunks:
     """A function that one task calls for each of several groups of arguments, a chunk.
 
-    The value of a chunk are the values in order; an exception ends it.
+    It returns the list of their values, in order; an exception ends the chunk.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

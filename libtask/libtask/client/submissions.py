@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Submitter(Protocol):
-    """The interface of a client that an executor uses."""
+    """The interface of a client that `Submissions` uses."""
 
     def described(self, tasks: Iterable[Task]) -> list[TaskSpec]: ...
 

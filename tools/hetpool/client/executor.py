@@ -46,7 +46,7 @@ class PoolFuture(Future[Any]):
 
 
 class Cancellations:
-    """Jobs to be cancelled: a thread does so, with those that come meanwhile in one request.
+    """Jobs to be cancelled: a thread sends them; those that come meanwhile go in one request.
 
     Callbacks of futures may cancel others, where nothing may wait.
     """
@@ -60,7 +60,7 @@ class Cancellations:
     def add(self, job: str) -> None:
         with self._lock:
             self._jobs.append(job)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._send_all, daemon=True)
                 self._thread.start()
 
