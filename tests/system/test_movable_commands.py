@@ -81,6 +81,9 @@ def test_training_that_is_moved_gives_the_same_weights(
             "submit", "--stop-signal", "TERM", "--name", "train", *words
         )
         (task,) = asked["ids"]
+        # one that is moved before it listens is started again, and says nothing there
+        daemon.await_state(task, "running")
+        eventually(partial(_has_begun, daemon, task), "its first start")
         reached = 0.0
         for place in ("cpu", "gpu0", "cpu"):
             # no command, whose start takes time: training lasts some seconds
