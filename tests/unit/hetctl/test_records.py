@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetctl.export.chart import INK
 from hetctl.export.contention import NodeContention
 from hetctl.export.lanes import laid_out, moves
 from libtask.messages import LastOutput, ResultInput, Segment
@@ -182,6 +183,9 @@ def test_gantt(daemon: FakeDaemon, tmp_path: Path, suffix: str, magic: bytes) ->
         drawn = path.read_text()
         assert "(emulated)" in drawn
         assert "1 task, 1 migration, 3.5 s" in drawn
+        # what is drawn later covers what was drawn before: labels cover arrows
+        arrow, label = drawn.index(f"stroke: {INK}"), drawn.rindex(">7</text>")
+        assert arrow < label
 
 
 def test_scenario_of_past_tasks(daemon: FakeDaemon, tmp_path: Path) -> None:

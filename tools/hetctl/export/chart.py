@@ -99,7 +99,7 @@ def draw(lanes: list[Lane], bars: list[Bar], path: Path) -> None:
     _bars(axes, bars, origin, span, colours)
     _failed_attempts(axes, bars, origin)
     for each in bars:
-        _label(axes, each, origin, span)
+        _label(axes, each, origin, span, _face(each, colours))
     for before, after in moves(bars):
         _arrow(axes, before, after, origin)
     _finish(axes, lanes, span)
@@ -130,15 +130,18 @@ def _bars(
     for each in bars:
         if each.segment.failed_attempt:
             continue
-        colour = colours[short_name(each.task.app)]
-        shade = SHADES[each.task.id % len(SHADES)]
-        face = _lighter(colour, shade)
+        face = _face(each, colours)
         styles.setdefault(_style(each, span), []).append((_span(each, origin), face))
-        pale = _lighter(colour, max(shade, COPY))
+        pale = _lighter(colours[short_name(each.task.app)], COPY)
         copies += [(copy, pale) for copy in _copies(each, origin)]
     for style, drawn in styles.items():
         _rectangles(axes, drawn, style)
     _rectangles(axes, copies, Style("none", None, 0.0))
+
+
+def _face(each: Bar, colours: dict[str, str]) -> Colour:
+    shade = SHADES[each.task.id % len(SHADES)]
+    return _lighter(colours[short_name(each.task.app)], shade)
 
 
 def _style(each: Bar, span: float) -> Style:
@@ -191,7 +194,8 @@ def _failed_attempts(axes: Any, bars: list[Bar], origin: float) -> None:
     axes.plot(middles, [lane for _, _, lane in spans], **CROSS, zorder=4)
 
 
-def _label(axes: Any, each: Bar, origin: float, span: float) -> None:
+def _label(axes: Any, each: Bar, origin: float, span: float, face: Colour) -> None:
+    """Write who runs, if there is room for it, on a patch of the bar's colour over arrows."""
     length = each.finish - each.start
     if each.segment.failed_attempt:
         return
@@ -204,7 +208,8 @@ def _label(axes: Any, each: Bar, origin: float, span: float) -> None:
         label = str(each.task.id)
     axes.text(
         middle, each.lane, label, ha="center", va="center", fontsize=8, color="white",
-        fontweight="bold", clip_on=True,
+        fontweight="bold", clip_on=True, zorder=6,
+        bbox={"facecolor": face, "edgecolor": "none", "pad": 1.0},
     )  # fmt: skip
 
 
