@@ -96,13 +96,13 @@ def up_command(
                 "this machine joined a pool: --hosts goes with its first machine"
             )
         _start_here(place, scheduler=False, root=given["allow_root"])
-        return _report(place, timeout, as_json=as_json)
+        return _report(place, timeout, [], as_json=as_json)
     settings = _settings(place, hosts, given)
     authority = Authority(place.certificates, present())
     _certify_this(authority, settings)
     _start_here(place, scheduler=True, root=given["allow_root"])
     failed = _start_hosts(place, authority, settings, hosts, given)
-    return _report(place, timeout, as_json=as_json) or failed
+    return _report(place, timeout, failed, as_json=as_json)
 
 
 def _hosts(path: Path | None) -> list[Host]:
@@ -186,10 +186,10 @@ def _start_hosts(
     settings: PoolFile,
     hosts: list[Host],
     given: dict[str, Any],
-) -> int:
-    """Let the hosts join; return the exit status."""
+) -> list[str]:
+    """Let the hosts join; name those that could not be asked to, and say why."""
     if not hosts:
-        return 0
+        return []
     from hetctl.pool.hosts import Way, call, on_each, remember
     from hetpool.setup.certificates import Member
     from hetpool.setup.folders import invitation
@@ -205,7 +205,7 @@ def _start_hosts(
     failed = on_each(hosts, invite)
     for host, error in failed:
         say(f"hetctl: {host.name} ({host.login}): {error}", err=True)
-    return 1 if failed else 0
+    return [host.name for host, _ in failed]
 
 
 def _for_host(settings: PoolFile, host: Host) -> PoolFile:
@@ -219,8 +219,18 @@ def _for_host(settings: PoolFile, host: Host) -> PoolFile:
 # ------------------------------------------------------------ report
 
 
-def _report(place: PoolFiles, timeout: float, *, as_json: bool) -> int:
-    """Wait for the nodes, and print the state of the pool; return the exit status."""
+def _report(
+    place: PoolFiles, timeout: float, failed: list[str], *, as_json: bool
+) -> int:
+    """Wait for the nodes, and print the state of the pool; return the exit status.
+
+    Args:
+        place: where its files are.
+        timeout: seconds.
+        failed: nodes that were not reached: they are not waited for.
+        as_json: for programs.
+
+    """
     from hetctl.pool.nodes import print_state
     from hetpool.setup.config import read_settings
 
@@ -231,17 +241,17 @@ def _report(place: PoolFiles, timeout: float, *, as_json: bool) -> int:
         wanted = {each.name for each in settings.nodes}
         while True:
             absent = wanted - {node.name for node in pool.nodes() if node.present}
-            if not absent or time.monotonic() > deadline:
+            if absent <= set(failed) or time.monotonic() > deadline:
                 break
             time.sleep(LOOK_S)
         print_state(pool, settings, as_json=as_json)
-    if absent and not as_json:
-        for name in sorted(absent):
+    if not as_json:
+        for name in sorted(absent.difference(failed)):
             say(
                 f"hetctl: {name} has not come after {timeout:g} s{_hint(place)}",
                 err=True,
             )
-    return 1 if absent else 0
+    return 1 if absent or failed else 0
 
 
 def _await_scheduler(settings: PoolSettings, place: PoolFiles, deadline: float) -> None:
