@@ -32,7 +32,7 @@ TIMES = {"cpu": 60.0, "gpu": 2.0, "fpga": 20.0}
 
 def visited(daemon: PrivateDaemon) -> list[str]:
     """Run a task that is quickest on the GPU; list where it ran."""
-    task = daemon.client.submit(Synthetic(seconds=TIMES, strips=6000))
+    task = daemon.client.submit(Synthetic(seconds=TIMES, strips=1200))
     task.result(60)
     return places_of(daemon, task.id)
 
@@ -42,7 +42,7 @@ def places_of(daemon: PrivateDaemon, task: int) -> list[str]:
     return [segment.resource for segment in daemon.info(task).segments]
 
 
-def configured(policy: str, probing: str = "0.4") -> str:
+def configured(policy: str, probing: str = "0.2") -> str:
     parameters = POLICIES[policy]
     values = {"policy": policy, "probing": probing, "parameters": parameters}
     return CONFIG.format(**values) + RESOURCES
