@@ -41,6 +41,18 @@ def test_tasks_and_daemon_end_with_the_block() -> None:
     assert nothing_is_left(client.path)
 
 
+def test_the_configuration_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(CONFIG)
+
+    with private_daemon(file) as client:
+        assert client.policy().name == "affinity"
+
+    assert file.read_text() == CONFIG
+    with pytest.raises(FileNotFoundError), private_daemon(tmp_path / "other.toml"):
+        pass
+
+
 def test_a_launcher_that_has_only_just_been_started_ends_too() -> None:
     with private_daemon(CONFIG) as client:
         client.submit("synthetic", ENDLESS)

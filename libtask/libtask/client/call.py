@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 import pickle
+import time
 import uuid
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,7 +31,9 @@ from libtask.tracebacks import formatted
 from libtask.wording import one_line, shown
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from libtask.checkpoint import Checkpoint
     from libtask.devices import Device
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
+Submitted = TypeVar("Submitted", bound="Future[Any]")
 
 INLINE = 128 * 1024
 """Maximum bytes within the task; a message holds at most 1 MiB."""
@@ -260,6 +264,31 @@ def chunks_of(values: Iterator[Argument], size: int) -> Iterator[tuple[Argument,
     if size < 1:
         raise ValueError("chunksize must be >= 1.")
     return iter(lambda: tuple(islice(values, size)), ())
+
+
+def values_in_order(
+    futures: deque[Submitted],
+    further: Iterator[Submitted],
+    deadline: float | None,
+    give_up: Callable[[Iterable[Submitted]], None],
+) -> Iterator[Any]:
+    """Iterate over the values of calls, and keep none of them.
+
+    Args:
+        futures: calls that are submitted.
+        further: submits one more call each time; asked whenever a value is wanted.
+        deadline: deadline of each value, monotonic seconds.
+        give_up: gets the calls that are left at the end.
+
+    """
+    try:
+        while futures:
+            futures.extend(islice(further, 1))
+            left = None if deadline is None else deadline - time.monotonic()
+            futures[0].result(left)  # if it raises, this one is given up, too
+            yield futures.popleft().result()
+    finally:
+        give_up(futures)
 
 
 def flattened(chunks: Iterator[list[Value]]) -> Iterator[Value]:

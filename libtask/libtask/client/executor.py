@@ -18,6 +18,7 @@ from libtask.client.call import (
     flattened,
     pickled_once,
     prepared,
+    values_in_order,
 )
 from libtask.client.call_future import CallFuture
 from libtask.client.submissions import Submissions, Submitter
@@ -122,8 +123,7 @@ class TaskExecutor(Executor):
         groups = zip(*iterables, strict=False)
         function = pickled_once(fn)
         if chunksize == 1:
-            calls = _calls(function, groups)
-            return self._results(calls, buffersize, deadline)
+            return self._results(_calls(function, groups), buffersize, deadline)
         chunks = ((each,) for each in chunks_of(groups, chunksize))
         calls = _calls(InChunks(function), chunks)
         return flattened(self._results(calls, buffersize, deadline))
@@ -140,23 +140,8 @@ class TaskExecutor(Executor):
 
         """
         futures = deque(self._submit_all(islice(calls, most)))
-        return self._values(futures, calls, deadline)
-
-    def _values(
-        self,
-        futures: deque[CallFuture],
-        further: Iterator[PlainCall],
-        deadline: float | None,
-    ) -> Iterator[Any]:
-        """Iterate over the values in order without keeping them; cancel the rest at the end."""
-        try:
-            while futures:
-                futures += self._submit_all(islice(further, 1))
-                left = None if deadline is None else deadline - time.monotonic()
-                futures[0].result(left)  # if it raises, this one is cancelled, too
-                yield futures.popleft().result()
-        finally:
-            self._give_up(futures)
+        further = (self._submit([call])[0] for call in calls)
+        return values_in_order(futures, further, deadline, self._give_up)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  the standard's signature
         """Accept no more calls; with `wait`, wait until the submitted ones have ended."""

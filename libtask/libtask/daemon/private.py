@@ -32,7 +32,7 @@ AFTER_US = """read -r end; grep -qsF -- "$1" "/proc/$0/cmdline" && kill "$0" """
 
 @contextmanager
 def private_daemon(
-    config: str | None = "",
+    config: str | Path | None = "",
     *,
     folder: str | Path | None = None,
     policy: str = "",
@@ -41,8 +41,8 @@ def private_daemon(
     """Run a private daemon, which ends with the block together with all of its tasks.
 
     Args:
-        config: text of its `hetd.toml`; empty: the discovered resources; None: the user's
-            own configuration.
+        config: text of its `hetd.toml`, or a file with it, which is copied; empty: the
+            discovered resources; None: the user's own configuration.
         folder: folder of its files, which stay; None: a temporary one.
         policy: name of its policy; empty: the configured one.
         patience: timeout in seconds for its first answer.
@@ -52,8 +52,11 @@ def private_daemon(
 
     Raises:
         DaemonUnreachableError: it does not start; ends with the last lines of its log.
+        OSError: the file cannot be read.
 
     """
+    if isinstance(config, Path):
+        config = config.read_text(encoding="utf-8")
     with ExitStack() as parts:
         home = _temporary(parts) if folder is None else Path(folder).absolute()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from hetpool.client.executor import PoolExecutor
 from hetpool.errors import PoolUnreachableError
+from hetpool.outcomes import completed
 
 
 class HeldPool:
@@ -18,12 +20,14 @@ class HeldPool:
 
     Attributes:
         jobs: calls that were submitted, as (function, arguments).
+        tasks: what `submit` returned.
         cancels: ids of each request to cancel.
 
     """
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Any, tuple[Any, ...]]] = []
+        self.tasks: list[Any] = []
         self.cancels: list[list[str]] = []
         self.answering = threading.Event()
         self.asked = threading.Event()
@@ -31,7 +35,9 @@ class HeldPool:
 
     def submit(self, app: Any, *arguments: Any, **_options: Any) -> Any:
         self.jobs.append((app, arguments))
-        return SimpleNamespace(id=f"job {len(self.jobs)}", ended=Future())
+        task = SimpleNamespace(id=f"job {len(self.jobs)}", ended=Future())
+        self.tasks.append(task)
+        return task
 
     def cancel(self, *ids: str) -> list[str]:
         self.cancels.append(list(ids))
@@ -82,6 +88,29 @@ def test_chunks_of_calls_are_one_job_each() -> None:
     assert [function.__name__ for function, _ in pool.jobs] == ["divmod"] * 3
     values = [function(*arguments) for function, arguments in pool.jobs]
     assert values == [[(0, 0), (0, 1)], [(0, 2), (0, 3)], [(0, 4)]]
+
+
+def test_a_map_takes_no_more_arguments_than_its_buffer_holds() -> None:
+    pool = HeldPool()
+    pool.answering.set()
+    executor = PoolExecutor(pool)
+    taken = itertools.count()
+
+    found = executor.map(abs, taken, buffersize=3)
+    assert len(pool.jobs) == 3
+    pool.tasks[0].ended.set_result(completed("n1", 1, 0))
+    assert next(found) == 0
+    assert [arguments for _, arguments in pool.jobs] == [(0,), (1,), (2,), (3,)]
+
+    found.close()
+    executor.shutdown()
+    assert list(itertools.chain(*pool.cancels)) == ["job 2", "job 3", "job 4"]
+    assert next(taken) == 4
+
+
+def test_a_buffer_holds_at_least_one_call() -> None:
+    with pytest.raises(ValueError, match="buffersize must be None or > 0"):
+        PoolExecutor(HeldPool()).map(abs, [1], buffersize=0)
 
 
 def test_a_chunk_has_at_least_one_call() -> None:

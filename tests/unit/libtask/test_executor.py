@@ -195,7 +195,8 @@ def test_the_time_for_values_counts_from_the_call(
 ) -> None:
     clock = [0.0]
     timer = SimpleNamespace(monotonic=lambda: clock[0])
-    monkeypatch.setattr("libtask.client.executor.time", timer)
+    for module in ("executor", "call"):
+        monkeypatch.setattr(f"libtask.client.{module}.time", timer)
     held = HeldBack(daemon)
 
     found = executor.map(abs, [1], timeout=50)

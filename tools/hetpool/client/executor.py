@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hetpool.outcomes import result_of
-from libtask.client.call import InChunks, chunks_of, flattened
+from libtask.client.call import InChunks, chunks_of, flattened, values_in_order
 from libtask.errors import HetError
 
 if TYPE_CHECKING:
@@ -108,6 +111,11 @@ class PoolExecutor(Executor):
             RuntimeError: after `shutdown`.
 
         """
+        return self._submit(fn, *args, **kwargs)
+
+    def _submit(
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> PoolFuture:
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -124,6 +132,7 @@ class PoolExecutor(Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[Returned]:
         """Submit a call for each group of arguments; yield in order.
 
@@ -133,15 +142,23 @@ class PoolExecutor(Executor):
             timeout: seconds from this call within which each value must be available.
             chunksize: number of calls in one job, one after the other. One that raises ends
                 its chunk, whose values are lost.
+            buffersize: maximum number of calls, or chunks, whose values are not taken yet: a
+                further one is submitted when a value is taken. None: all are submitted now.
 
         Raises:
-            ValueError: `chunksize` is less than 1.
+            ValueError: `chunksize` or `buffersize` is less than 1.
 
         """
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        groups = zip(*iterables, strict=False)
         if chunksize == 1:
-            return super().map(fn, *iterables, timeout=timeout)
-        chunks = chunks_of(zip(*iterables, strict=False), chunksize)
-        return flattened(super().map(InChunks(fn), chunks, timeout=timeout))
+            calls = (self._submit(fn, *each) for each in groups)
+            return _results(calls, buffersize, deadline)
+        chunk = InChunks(fn)
+        calls = (self._submit(chunk, each) for each in chunks_of(groups, chunksize))
+        return flattened(_results(calls, buffersize, deadline))
 
     def shutdown(
         self,
@@ -154,11 +171,35 @@ class PoolExecutor(Executor):
             self._closed = True
             left = list(self._open)
         if cancel_futures:
-            for future in left:
-                future.cancel()
+            _cancel(left)
         if wait:
             _wait_for(left)
             self._cancellations.wait()
+
+
+def _results(
+    calls: Iterator[PoolFuture], most: int | None, deadline: float | None
+) -> Iterator[Any]:
+    """Submit calls now; return an iterator over their values.
+
+    Args:
+        calls: submits one more call each time.
+        most: maximum number of those whose values are not taken yet; None: unlimited.
+        deadline: deadline of each value, monotonic seconds.
+
+    """
+    futures: deque[PoolFuture] = deque()
+    try:
+        futures.extend(islice(calls, most))
+    except BaseException:
+        _cancel(futures)
+        raise
+    return values_in_order(futures, calls, deadline, _cancel)
+
+
+def _cancel(futures: Iterable[PoolFuture]) -> None:
+    for future in futures:
+        future.cancel()
 
 
 def _wait_for(futures: list[PoolFuture]) -> None:
