@@ -9,7 +9,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from hetbench.noop import Noop
 from hetbench.resources import CPU_ONLY
+from libtask.apps import name_of
 from libtask.daemon.private import private_daemon
 from libtask.devices.discovery import forget
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 PROBE = [sys.executable, "-m", "libtask.devices.probe"]
 
+NOOP = name_of(Noop)
 RUNS = 15
 DAEMONS = 7
 
@@ -59,18 +62,15 @@ def _start_afresh() -> float:
 
 
 def _commands() -> list[dict[str, Any]]:
+    hetctl = [sys.executable, "-m", "hetctl"]
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "hetctl list": [*hetctl, "list", "--json"],
+        "hetctl daemon status": [*hetctl, "daemon", "status"],
+        "hetctl submit --wait, a no-op task": [*hetctl, "submit", "--wait", NOOP],
+        "hetctl submit --wait, true": [*hetctl, "submit", "--wait", "--", "true"],
+    }
     with private_daemon(CPU_ONLY) as client:
-        commands = {
-            "python -c pass": [sys.executable, "-c", "pass"],
-            "hetctl list": [sys.executable, "-m", "hetctl", "list", "--json"],
-            "hetctl daemon status": [
-                sys.executable,
-                "-m",
-                "hetctl",
-                "daemon",
-                "status",
-            ],
-        }
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(RUNS):
             for name, command in commands.items():

@@ -6,8 +6,10 @@ about all of them. Durable throughout.
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,13 @@ STEPS = (100_000, 1_000_000)
 BATCH = 500
 EVENTS = 500
 """Further tasks, submitted one by one, over which decisions are measured."""
+HANDLES = 10_000
+"""Further tasks whose handles are kept."""
 START_S = END_S = 300.0
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure; return one row a number of waiting tasks."""
+    """Measure; return one row a number of waiting tasks, and one about their handles."""
     with tempfile.TemporaryDirectory(prefix="hetbench-") as folder:
         daemon = DaemonProcess(DaemonFiles.within(Path(folder), CPU_ONLY))
         daemon.start(START_S)
@@ -41,7 +45,7 @@ def run() -> list[dict[str, Any]]:
                     rate = _submit(client, waiting - before)
                     rows.append({"waiting": waiting, **rate, **_look(client, daemon)})
                     before = waiting + EVENTS
-                return rows
+                return [*rows, _handles(client)]
         finally:
             daemon.kill()
 
@@ -74,3 +78,17 @@ def _look(client: Client, daemon: DaemonProcess) -> dict[str, float]:
         "submit_p50_ms": round(sorted(times)[EVENTS // 2], 2),
         "submit_longest_ms": round(max(times), 2),
     }
+
+
+def _handles(client: Client) -> dict[str, int]:
+    """Measure the memory of a program that keeps handles of waiting tasks."""
+    spec = describe(Noop(), name_of(Noop), Options())
+    client.submit_specs([spec])  # what every program needs once
+    tracemalloc.start()
+    try:
+        handles = client.submit_specs([spec] * HANDLES)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return {"handles": len(handles), "bytes_per_handle": round(taken / len(handles))}

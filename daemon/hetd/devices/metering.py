@@ -86,7 +86,7 @@ class Metering:
             last = msgspec.structs.replace(
                 page.segments[-1], joules=charge.joules, measured=charge.measured
             )
-            page.segments[-1] = last
+            page.replace_last(last)
 
 
 def _tell_lost(name: str, reason: str) -> None:

@@ -558,7 +558,7 @@ class WorkerReports:
             self._journal.begin_segment(page, before, record.rule)
         page.result = message.result
         page.exit_code = message.exit_code
-        page.warnings = message.warnings
+        page.warnings = tuple(message.warnings)
         if page.trace:  # of an earlier try; the segment of that try keeps its error
             page.trace, page.last_output = "", None
         ended = self._close_segment(page, message, None, now)

@@ -435,7 +435,7 @@ class Journal:
 
     def record_order(self, page: TaskPage, order: Order) -> None:
         """Record and publish a user's command for a task."""
-        page.orders = [*page.orders, order][-MOST_ORDERS:]
+        page.orders = (*page.orders, order)[-MOST_ORDERS:]
         self.save(page)
         self.publish(page, order.what, order.at, order)
 
@@ -553,7 +553,7 @@ class Journal:
             if known.get("computed") is not None:
                 known["computed"] = min(max(known["computed"], last.start), finish)
             last = msgspec.structs.replace(last, finish=finish, **known)
-            self._replace_last(page, last)
+            self._complete_last(page, last)
 
     def begin_segment(self, page: TaskPage, now: float, rule: str) -> None:
         """Open the segment of a task that started behind others and has ended by now."""
@@ -575,7 +575,7 @@ class Journal:
             last = page.segments[-1]
             if known.get("computing") is not None:
                 known["computing"] = max(known["computing"], last.start)
-            self._replace_last(page, msgspec.structs.replace(last, **known))
+            self._complete_last(page, msgspec.structs.replace(last, **known))
 
     def forget_oldest(self) -> None:
         """Keep the memory bounded; called once a turn, after the commit is under way."""
@@ -643,16 +643,18 @@ class Journal:
     ) -> None:
         if page.started is None:
             page.started = now
-        before = page.segments
-        if before:
+        if page.segments:
             self.close_segment(page, now)
+        before = page.segments
         if len(before) >= WHOLE_SEGMENTS:
-            before[-WHOLE_SEGMENTS] = shortened(before[-WHOLE_SEGMENTS])
+            place = len(before) - WHOLE_SEGMENTS
+            older = shortened(before[place])
+            before = (*before[:place], older, *before[place + 1 :])
         if len(before) >= MOST_SEGMENTS:
-            before = [merged(*before[:2]), *before[2:]]
-        page.segments = [*before, Segment(resource, now, rule=rule)]
+            before = (merged(*before[:2]), *before[2:])
+        page.segments = (*before, Segment(resource, now, rule=rule))
 
-    def _replace_last(self, page: TaskPage, known: Segment) -> None:
+    def _complete_last(self, page: TaskPage, known: Segment) -> None:
         """Complete the last segment; count the migration that it is, once that is known."""
         others = len(page.segments) > 1
         if others and known.proven and not page.segments[-1].proven:
@@ -661,7 +663,7 @@ class Journal:
             if before.resource != known.resource:
                 page.migrations += 1
                 self.migrations += 1
-        page.segments[-1] = known
+        page.replace_last(known)
 
     def _end(self, page: TaskPage, now: float) -> None:
         page.finished = now
@@ -693,7 +695,7 @@ def _explain_loss(page: TaskPage, reason: str) -> None:
     """Store in its last segment why a task runs again: this outlives a good end."""
     if page.segments and not page.segments[-1].stop_rule:
         last = msgspec.structs.replace(page.segments[-1], stop_rule=reason)
-        page.segments = [*page.segments[:-1], last]
+        page.replace_last(last)
 
 
 def _latest(page: TaskPage) -> float:

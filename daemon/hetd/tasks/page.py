@@ -51,6 +51,8 @@ class HoldingProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 class TaskPage(msgspec.Struct, omit_defaults=True):
     """A task's page in the journal. All times are seconds since the epoch.
 
+    What it has several of is in tuples: a million tasks wait, and empty lists take memory.
+
     Attributes:
         runtime: what the scheduler keeps of the task over a restart. While the task is live,
             this is the scheduler's own record (`TaskRecord`), so nothing has to be copied.
@@ -66,7 +68,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     finished: float | None = None
     checkpoint: CheckpointRecord = CheckpointRecord()
     checkpoint_at: float | None = None
-    segments: list[Segment] = []
+    segments: tuple[Segment, ...] = ()
     migrations: int = 0
     reason: str | None = None
     result: Any = None
@@ -83,7 +85,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Output of the last worker that the task lost, or in which it failed."""
     slot: int | None = None
     """Current or last slot of a command on its resource."""
-    warnings: list[str] = []
+    warnings: tuple[str, ...] = ()
     """Parts of its result that are stored in another form."""
     trace: str = ""
     """Traceback of the failure in Python code."""
@@ -91,7 +93,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Exit code of a command; negative: the number of a signal."""
     submission: int = 0
     """First task of its submission; 0 for tasks stored before submissions had ids."""
-    orders: list[Order] = []
+    orders: tuple[Order, ...] = ()
     """The newest `MOST_ORDERS` orders of users."""
     requeued: int = 0
     """Id of the task that it repeats; 0 for none."""
@@ -99,7 +101,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
     """Time before which it does not begin, while it waits for that."""
     limit: int | None = None
     """Iterations after which it stops, as parts of it do the rest; None: all."""
-    pieces: list[PartResult] = []
+    pieces: tuple[PartResult, ...] = ()
     """Results of its completed parts."""
     fenced: bool = False
     """Whether it is held because its lease is over."""
@@ -128,6 +130,10 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
         if self.runtime.state not in ENDED:
             return self.runtime.resource
         return self.segments[-1].resource if self.segments else None
+
+    def replace_last(self, segment: Segment) -> None:
+        """Replace the last of its segments."""
+        self.segments = (*self.segments[:-1], segment)
 
     @property
     def progress(self) -> float:
@@ -215,7 +221,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             at_risk=self.at_risk,
             attempts=runtime.attempts,
             exit_code=self.exit_code,
-            warnings=self.warnings,
+            warnings=list(self.warnings),
             suspended=runtime.suspended,
             submission=self.submission,
             requeued=self.requeued,
@@ -234,12 +240,12 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
         """Add what only full records hold."""
         return msgspec.structs.replace(
             info,
-            segments=self.segments,
+            segments=list(self.segments),
             params=_legible(self.spec.params),
             inputs=self.spec.inputs,
             last_output=self.last_output,
             trace=self.trace,
-            orders=self.orders,
+            orders=list(self.orders),
             version=self.spec.version,
             resume=self.spec.resume,
             snapshots=self.snapshots_name,

@@ -78,5 +78,5 @@ def keep_piece(journal: Journal, page: TaskPage) -> None:
     if part is not None and whole is not None:
         stop = part.total if page.limit is None else page.limit
         piece = PartResult(page.snapshots_name, part.start, stop)
-        whole.pieces = [*whole.pieces, piece]
+        whole.pieces = (*whole.pieces, piece)
         journal.save(whole)

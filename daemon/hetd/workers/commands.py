@@ -197,7 +197,7 @@ class Commands:
     def _pieces(self, page: TaskPage) -> list[m.PartResult]:
         """List what the parts of a task have done; empty unless all have completed."""
         record = self._system.tasks.get(TaskId(page.id))
-        return [] if record is None or record.parts_left else page.pieces
+        return [] if record is None or record.parts_left else list(page.pieces)
 
     def _free_slot(self, page: TaskPage, resource: str) -> int:
         """Return a free slot of a resource for a command task.

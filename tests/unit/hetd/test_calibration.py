@@ -47,7 +47,7 @@ class Running:
         self.task = self.scheduler.system.tasks[self.submitted.task]
         self.page = TaskPage(1, 0, m.TaskSpec("heat"), 0.0)
         self.page.checkpoint = m.CheckpointRecord(50, total)
-        self.page.segments = [m.Segment("cpu", 0.0)]
+        self.page.segments = (m.Segment("cpu", 0.0),)
         journal: Any = SimpleNamespace(
             batch=self.batch,
             measured=lambda *each: self.measured.append(each),
@@ -98,7 +98,7 @@ def test_set_up_and_transfers_stand_apart_from_strips() -> None:
 
 def test_the_last_stretch_of_a_moved_task_tells_of_its_own_share() -> None:
     running = Running()
-    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+    running.page.segments = (m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0))
 
     running.finish(1.0, iterations=50)
 
@@ -124,7 +124,7 @@ def test_the_first_report_may_hold_a_compilation() -> None:
 
 def test_a_share_that_cannot_be_told_teaches_nothing() -> None:
     running = Running(total=None)
-    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+    running.page.segments = (m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0))
 
     running.progress(0.1)
     running.finish(1.0)
@@ -156,7 +156,7 @@ def test_of_well_known_short_tasks_one_in_sixteen_counts() -> None:
 
 def test_a_short_last_part_of_a_task_does_not_count() -> None:
     running = Running()
-    running.page.segments = [m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0)]
+    running.page.segments = (m.Segment("gpu0", 0.0), m.Segment("cpu", 1.0))
 
     running.finish(0.001, iterations=1)
 
@@ -305,7 +305,7 @@ def test_profiles_are_stored_and_restored() -> None:
 
 def test_a_run_that_moved_shows_no_profile() -> None:
     running = Running()
-    running.page.segments.append(m.Segment("cpu", 1.0))
+    running.page.segments += (m.Segment("cpu", 1.0),)
 
     run_a_hill(running)
 

@@ -240,7 +240,7 @@ def test_orders_are_kept_with_who_gave_them(
     shell.commit()
     kept = restart().journal.find(task)
     assert kept is not None
-    assert kept.orders == info.orders
+    assert list(kept.orders) == info.orders
 
 
 def test_a_submission_that_took_several_messages_is_one(

@@ -35,6 +35,15 @@ def test_energy_of_failed_attempts_is_neither_counted_nor_called_measured(
     assert (info.joules, info.measured) == (2.0, True)
 
 
+def test_a_waiting_task_has_no_container_of_its_own(shell: Shell) -> None:
+    """A million of them wait: an empty list takes 64 bytes."""
+    (task,) = shell.submit(a_spec(hold=True))
+    page = shell.journal.live[task]
+
+    values = [getattr(page, name) for name in page.__struct_fields__]
+    assert not any(isinstance(each, list | dict | set) for each in values)
+
+
 def test_the_oldest_stretches_of_a_task_that_moves_very_often_become_one(
     shell: Shell,
 ) -> None:

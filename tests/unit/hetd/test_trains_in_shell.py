@@ -83,7 +83,7 @@ def test_what_is_told_together_is_kept_as_what_is_told_alone(shell: Shell) -> No
 
     pages = [shell.journal.find(run.task) for run in runs]
     kept = [(e.result, e.exit_code, e.warnings) for e in pages if e is not None]
-    assert kept == [(number, 0, ["odd"]) for number in range(len(runs))]
+    assert kept == [(number, 0, ("odd",)) for number in range(len(runs))]
 
 
 def test_commands_go_alone(shell: Shell) -> None:
