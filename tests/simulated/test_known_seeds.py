@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from torture.simulate import FAILED, main
+from torture.simulate import FAILED, INTERRUPTED, Tally, main
 from torture.simulation.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KNOWN = Path(__file__).with_name("seeds.txt")
 """A line each: seed, events, and after a `#` what it found; as `simulate` keeps them."""
@@ -38,6 +43,19 @@ def test_a_seed_that_fails_is_told_and_kept(
     assert kept.startswith("7 60  # ")
     assert "for ever" in kept
     assert kept.removeprefix("7 60  # ").strip() in capsys.readouterr().err
+
+
+def test_an_interrupted_run_reports_what_it_has_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> Iterator[Tally]:
+        yield Tally(seeds=3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torture.simulate.in_processes", interrupted)
+
+    assert main(["--json"]) == INTERRUPTED
+    assert json.loads(capsys.readouterr().out)["seeds"] == 3
 
 
 def test_a_daemon_that_decides_without_end_is_a_finding(

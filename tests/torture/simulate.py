@@ -3,7 +3,8 @@
 python -m torture simulate --seeds 500 --events 1000
 python -m torture simulate --seed 37 --trace
 
-A failing seed is printed and kept at once: the run may go on for hours, or be ended.
+A failing seed is printed and kept at once: the run may go on for hours. If it is
+interrupted (Ctrl-C), it reports what it has done.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from torture.simulation.run import Outcome
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 CHUNK = 20
 """Seeds that a process takes at once."""
 FAILED = "failed-simulations.txt"
@@ -100,24 +104,36 @@ def simulated(seeds: Sequence[int], events: int) -> Tally:
 def in_processes(seeds: range, events: int, jobs: int) -> Iterator[Tally]:
     """Run seeds in several processes; yield as they come."""
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(simulated, chunks, [events] * len(chunks))
+    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+        try:
+            yield from pool.map(simulated, chunks, [events] * len(chunks))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status: 1 where a seed fails."""
+    """Run the command; return its exit status: 1 where a seed fails, 130 after Ctrl-C."""
     options = _options(arguments)
     if options.seed is not None:
         return _replay(options.seed, options.events, trace=options.trace)
     began = time.perf_counter()
     tally = Tally()
     seeds = range(options.first, options.first + options.seeds)
-    for part in in_processes(seeds, options.events, options.jobs):
-        tally.add(part)
-        _keep(part.failing, options.events, options.keep)
+    interrupted = False
+    try:
+        for part in in_processes(seeds, options.events, options.jobs):
+            tally.add(part)
+            _keep(part.failing, options.events, options.keep)
+    except KeyboardInterrupt:
+        interrupted = True
     tally.seconds = time.perf_counter() - began
     _report(tally, as_json=options.json)
-    return 1 if tally.failing else 0
+    return INTERRUPTED if interrupted else int(bool(tally.failing))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
