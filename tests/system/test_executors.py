@@ -117,6 +117,31 @@ def test_calls_that_are_being_submitted_outlast_a_killed_daemon(
     assert values == [*range(200)] * 2
 
 
+FORKS = """
+import os, sys
+from libtask import Client
+
+with Client(sys.argv[1]) as client, client.executor() as executor:
+    slow = executor.submit(__import__("time").sleep, 0.5)
+    if not (child := os.fork()):
+        with executor:
+            print(executor.submit(pow, 2, 3).result(), client.submit(pow, 2, 4).result())
+        sys.exit()  # it leaves the blocks, too
+    _, status = os.waitpid(child, 0)
+    print(status, slow.result(), executor.submit(pow, 2, 5).result())
+"""
+
+
+def test_a_forked_child_has_calls_of_its_own(daemon: PrivateDaemon) -> None:
+    program = [sys.executable, "-c", FORKS, str(daemon.socket)]
+
+    done = subprocess.run(
+        program, check=True, timeout=PATIENCE, stdout=subprocess.PIPE, text=True
+    )
+
+    assert done.stdout.splitlines() == ["8 16", "0 None 32"]
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -94,6 +94,29 @@ def test_the_daemon_of_a_program_that_was_killed_ends_too() -> None:
     shutil.rmtree(socket.parent)
 
 
+FORKS = """
+import os, sys
+from libtask import private_daemon
+
+with private_daemon(sys.argv[1]) as client:
+    if not (child := os.fork()):
+        sys.exit()
+    print(os.waitpid(child, 0)[1], client.submit(pow, 2, 3).result(), client.path)
+"""
+
+
+def test_a_child_that_leaves_the_block_ends_nothing() -> None:
+    command = [sys.executable, "-c", FORKS, CONFIG]
+
+    done = subprocess.run(
+        command, check=True, timeout=PATIENCE, stdout=subprocess.PIPE, text=True
+    )
+
+    status, value, path = done.stdout.split()
+    assert (status, value) == ("0", "8")
+    assert nothing_is_left(Path(path))
+
+
 def test_a_block_that_fails_leaves_nothing_either() -> None:
     with pytest.raises(InputError), private_daemon(CONFIG) as client:
         client.submit("synthetic", {"nosuch": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -10,6 +11,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
 
 from libtask.client.batches import BATCH
 from libtask.client.call import (
@@ -47,6 +49,10 @@ class ExecutorClient(Submitter, Protocol):
     def cancel(self, *ids: int) -> list[int]: ...
 
 
+_OPEN: WeakSet[TaskExecutor] = WeakSet()
+"""The executors of this process, which a forked child uses without the calls of its parent."""
+
+
 class TaskExecutor(Executor):
     """An executor whose calls are scheduled by hetd.
 
@@ -70,16 +76,20 @@ class TaskExecutor(Executor):
             raise ValueError("max_workers must be greater than 0")
         self._client = client
         self._kind: Kind = converted("kind", kind, Kind)
+        self._max_workers = max_workers
         self._folder = run_directory() / "calls"
-        self._lock = threading.Lock()
         self._closed = False
+        self._begin()
+        _OPEN.add(self)
+
+    def _begin(self) -> None:
+        """Begin without any calls: also in a forked child, as those are its parent's."""
+        self._lock = threading.Lock()
         self._pending: set[CallFuture] = set()
         self._ended: queue.SimpleQueue[CallFuture | None] = queue.SimpleQueue()
-        self._submissions = Submissions(client, max_workers, self._ended.put)
-        self._thread = threading.Thread(
-            target=self._conclude_all, name="hetd-results", daemon=True
-        )
-        self._thread.start()
+        put = self._ended.put
+        self._submissions = Submissions(self._client, self._max_workers, put)
+        self._thread: threading.Thread | None = None
 
     def submit(
         self,
@@ -147,12 +157,12 @@ class TaskExecutor(Executor):
         """Accept no more calls; with `wait`, wait until the submitted ones have ended."""
         with self._lock:
             self._closed = True
-            pending = list(self._pending)
+            pending, thread = list(self._pending), self._thread
         if cancel_futures:
             self._cancel(pending)
         self._ended.put(None)
-        if wait:
-            self._thread.join()
+        if wait and thread is not None:
+            thread.join()
 
     def _submit_all(self, calls: Iterator[PlainCall]) -> list[CallFuture]:
         """Submit calls as they are pickled; give up those before one that cannot be."""
@@ -191,6 +201,11 @@ class TaskExecutor(Executor):
         futures = self._prepared(calls)
         with self._lock:
             self._pending.update(futures)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._conclude_all, name="hetd-results", daemon=True
+                )
+                self._thread.start()
         self._submissions.add(futures)
         return futures
 
@@ -223,3 +238,11 @@ def _calls(
     function: Callable[..., Any], groups: Iterable[tuple[Any, ...]]
 ) -> Iterator[PlainCall]:
     return ((function, arguments, {}) for arguments in groups)
+
+
+def _begin_all() -> None:
+    for executor in list(_OPEN):
+        executor._begin()  # noqa: SLF001  the same module
+
+
+os.register_at_fork(after_in_child=_begin_all)

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
 
 _ENDING = threading.Lock()
 """Guards the ends of all handles, and the futures made of them: each is held for a moment."""
+os.register_at_fork(  # a child must not find it taken by a thread that it has not
+    before=_ENDING.acquire,
+    after_in_parent=_ENDING.release,
+    after_in_child=_ENDING.release,
+)
 MOST_WATCHED = MAX_IDS
 """Maximum ids of a subscription; with more, it covers all tasks."""
 

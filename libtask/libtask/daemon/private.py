@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -40,6 +41,8 @@ def private_daemon(
 ) -> Iterator[Client]:
     """Run a private daemon, which ends with the block together with all of its tasks.
 
+    A child that this process has forked ends nothing when it leaves the block.
+
     Args:
         config: text of its `hetd.toml`, or a file with it, which is copied; empty: the
             discovered resources; None: the user's own configuration.
@@ -57,6 +60,7 @@ def private_daemon(
     """
     if isinstance(config, Path):
         config = config.read_text(encoding="utf-8")
+    process = os.getpid()
     with ExitStack() as parts:
         home = _temporary(parts) if folder is None else Path(folder).absolute()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,12 +76,18 @@ def private_daemon(
                 raise
             raise DaemonUnreachableError(f"{error} (see {files.log})") from error
         parts.enter_context(_guarded(daemon))
-        yield parts.enter_context(Client(files.socket))
+        try:
+            yield parts.enter_context(Client(files.socket))
+        finally:
+            if os.getpid() != process:
+                parts.pop_all()
 
 
 def _temporary(parts: ExitStack) -> Path:
-    folder = tempfile.TemporaryDirectory(prefix="hetd-", ignore_cleanup_errors=True)
-    return Path(parts.enter_context(folder))
+    # not `TemporaryDirectory`, which a child of this process would remove at its exit
+    folder = tempfile.mkdtemp(prefix="hetd-")
+    parts.callback(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _reachable(socket: Path, parts: ExitStack) -> Path:
@@ -96,11 +106,13 @@ def _guarded(daemon: DaemonProcess) -> Iterator[None]:
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
+    process = os.getpid()
     try:
         yield
     finally:
-        guard.kill()
-        guard.communicate()
+        if os.getpid() == process:
+            guard.kill()
+            guard.communicate()
 
 
 def _end(daemon: DaemonProcess) -> None:
