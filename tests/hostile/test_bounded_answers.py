@@ -87,7 +87,7 @@ def _stock(store: Store) -> None:
 def _page(task: int, result: str = "", name: str = "") -> tuple[int, int, bytes, int]:
     owner, now = os.getuid(), 2e9
     spec = m.TaskSpec("app", type="app/1", name=name)
-    segments = [m.Segment("cpu", now, now + 1, computed=now + 1, computing=now)]
+    segment = m.Segment("cpu", now, now + 1, computed=now + 1, computing=now)
     page = TaskPage(
         task,
         owner,
@@ -97,7 +97,7 @@ def _page(task: int, result: str = "", name: str = "") -> tuple[int, int, bytes,
         started=now,
         finished=now + 1,
         result=result,
-        segments=segments,
+        segments=(segment,),
     )
     return task, int(now), encode(page), owner
 

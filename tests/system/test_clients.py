@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from libtask import messages as m
 from libtask.client.asynchronous import AsyncClient
 from libtask.client.client import Selection
-from libtask.errors import DaemonUnreachableError
+from libtask.errors import DaemonUnreachableError, InputError
 from system import traced
 from system.private_daemon import PATIENCE, eventually
 
@@ -253,6 +255,43 @@ def test_the_asyncio_client(daemon: PrivateDaemon) -> None:
             return [result["strips"] for result in results]
 
     assert asyncio.run(asyncio.wait_for(work(), PATIENCE)) == [20] * 5
+
+
+def test_coroutines_that_submit_at_once_get_their_own_tasks(
+    daemon: PrivateDaemon,
+) -> None:
+    async def work() -> list[Any]:
+        async with AsyncClient(daemon.socket) as client:
+            calls = [client.submit(pow, 2, number) for number in range(60)]
+            bad = client.submit(pow, 2, 1, cores=10_000)
+            refused = asyncio.ensure_future(bad)
+            tasks = await asyncio.gather(*calls)
+            with pytest.raises(InputError, match="cores"):
+                await refused
+            return await asyncio.gather(*(task.result() for task in tasks))
+
+    found = asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+    assert found == [2**number for number in range(60)]
+
+
+def test_a_wait_that_is_given_up_leaves_no_complaint(
+    daemon: PrivateDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with AsyncClient(daemon.socket) as client:
+            task = await client.submit(time.sleep, 600)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(task.result(), 0.01)
+            assert await client.cancel(task.id) == [task.id]
+            other = await client.submit(time.sleep, 1, hold=True)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(other.result(), 0.01)
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE))
+    gc.collect()  # asyncio logs exceptions that nobody took
+
+    assert not [each for each in caplog.records if each.name == "asyncio"]
 
 
 def test_the_asyncio_client_hears_changes_and_cancels(

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from libtask.client.batches import tasks_of
+from libtask.client.batches import BATCH, tasks_of
 from libtask.client.client import Client, Selection
 from libtask.client.handles import outcome
 from libtask.client.options import SubmitFields
 from libtask.client.subscription import Subscription, watch_of
-from libtask.errors import HetError
+from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
-from libtask.messages import TaskChanged
+from libtask.messages import TaskChanged, dependencies
 from libtask.results import has_pickled
 
 if TYPE_CHECKING:
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
     from libtask.apps import LateTask
     from libtask.client.handles import TaskHandle
-    from libtask.messages import DeviceInfo, TaskInfo
+    from libtask.client.submissions import Submitter
+    from libtask.messages import DeviceInfo, TaskInfo, TaskSpec
     from libtask.task import Task
+
+    Waiting = tuple[TaskSpec, asyncio.Future[TaskHandle]]
+    """A task, and what its coroutine waits for."""
 
 
 class AsyncTask(TaskReference):
@@ -72,13 +76,73 @@ class AsyncTask(TaskReference):
         if self.handle.lost:
             await asyncio.to_thread(self.handle.follow_again)
         # shielded: cancelling the wait must not cancel the handle's future
-        return await asyncio.shield(asyncio.wrap_future(self.handle.ended))
+        ended = asyncio.wrap_future(self.handle.ended)
+        ended.add_done_callback(
+            _note
+        )  # else asyncio complains where nobody waits any more
+        return await asyncio.shield(ended)
 
     async def cancel(self) -> None:
         await asyncio.to_thread(self.handle.cancel)
 
     async def info(self) -> TaskInfo:
         return await asyncio.to_thread(self.handle.info)
+
+
+class AsyncSubmissions:
+    """Submits of coroutines: those that come while a message is under way go in the next one.
+
+    Args:
+        client: the connection to hetd.
+
+    """
+
+    def __init__(self, client: Submitter) -> None:
+        self._client = client
+        self._waiting: list[Waiting] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def submit(self, spec: TaskSpec) -> TaskHandle:
+        """Submit a task that was described.
+
+        Raises:
+            HetError: why it is refused.
+
+        """
+        accepted: asyncio.Future[TaskHandle]
+        accepted = asyncio.get_running_loop().create_future()
+        self._waiting.append((spec, accepted))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+        return await accepted
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                some, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                # without those whose coroutines were cancelled
+                wanted = [each for each in some if not each[1].done()]
+                if wanted:
+                    await self._send(wanted)
+        finally:
+            self._sending = None
+
+    async def _send(self, some: list[Waiting]) -> None:
+        specs = [spec for spec, _ in some]
+        try:
+            handles = await asyncio.to_thread(self._client.submit_described, specs)
+        except Exception as error:  # noqa: BLE001  who waits for them gets it
+            if len(some) > 1 and isinstance(error, InputError):
+                for each in some:  # hetd refuses a message as a whole
+                    await self._send([each])
+                return
+            for _, accepted in some:
+                if not accepted.done():
+                    accepted.set_exception(error)
+            return
+        for (_, accepted), handle in zip(some, handles, strict=True):
+            if not accepted.done():
+                accepted.set_result(handle)
 
 
 class AsyncClient:
@@ -95,6 +159,7 @@ class AsyncClient:
         self._timeout = timeout
         self._patience = patience
         self._opened: Client | None = None
+        self._submissions: AsyncSubmissions | None = None
 
     async def __aenter__(self) -> Self:
         self._opened = await asyncio.to_thread(
@@ -127,10 +192,26 @@ class AsyncClient:
         *arguments: Any,
         **options: Unpack[SubmitFields],
     ) -> AsyncTask:
-        """Submit a task, as `Client.submit`."""
-        return AsyncTask(
-            await asyncio.to_thread(self.client.submit, app, *arguments, **options)
-        )
+        """Submit a task, as `Client.submit`; what coroutines submit at once goes together."""
+        if "key" in options:
+            handle = await asyncio.to_thread(
+                self.client.submit, app, *arguments, **options
+            )
+            return AsyncTask(handle)
+        describe = self.client.described_call
+        spec = await asyncio.to_thread(describe, app, arguments, options)
+        if any(task < 0 for task in dependencies(spec)):  # it counts within a message
+            return AsyncTask((await asyncio.to_thread(self._submit_alone, spec))[0])
+        if self._submissions is None:
+            self._submissions = AsyncSubmissions(self.client)
+        return AsyncTask(await self._submissions.submit(spec))
+
+    def _submit_alone(self, spec: TaskSpec) -> list[TaskHandle]:
+        return self.client.submit_described([spec])
+
+    async def cancel(self, *ids: int) -> list[int]:
+        """Cancel tasks, as `Client.cancel`."""
+        return await asyncio.to_thread(self.client.cancel, *ids)
 
     async def submit_many(
         self, tasks: Iterable[Task | LateTask], **options: Unpack[SubmitFields]
@@ -198,6 +279,11 @@ class AsyncClient:
                 yield _checked(await changes.get())
         finally:
             await _closed(subscription)
+
+
+def _note(ended: asyncio.Future[TaskChanged]) -> None:
+    if not ended.cancelled():
+        ended.exception()
 
 
 async def _closed(subscription: Subscription) -> None:

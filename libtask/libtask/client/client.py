@@ -374,6 +374,19 @@ class Client(ControlRequests):
         specs = self._described(tasks, "", self._options({}))
         return list(self._origins.stamped(specs, EVERYTHING))
 
+    def described_call(
+        self, app: Any, arguments: tuple[Any, ...], options: SubmitFields
+    ) -> TaskSpec:
+        """Describe one task for `submit_described`, from the arguments of a `submit` without key.
+
+        Raises:
+            InputError: a parameter, option or input is invalid.
+
+        """
+        sending = sending_of(options)
+        specs = [self._spec(app, arguments, options)]
+        return next(self._origins.stamped(specs, sending.export))
+
     def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
         """Submit tasks that were described before, at whatever time, as `submit_many` does."""
         return self._submit_all(specs, Sending())

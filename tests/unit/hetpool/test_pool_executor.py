@@ -96,7 +96,7 @@ def test_a_map_takes_no_more_arguments_than_its_buffer_holds() -> None:
     executor = PoolExecutor(pool)
     taken = itertools.count()
 
-    found = executor.map(abs, taken, buffersize=3)
+    found: Any = executor.map(abs, taken, buffersize=3)
     assert len(pool.jobs) == 3
     pool.tasks[0].ended.set_result(completed("n1", 1, 0))
     assert next(found) == 0
