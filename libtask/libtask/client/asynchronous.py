@@ -158,13 +158,13 @@ class AsyncClient:
         self._socket = socket
         self._timeout = timeout
         self._patience = patience
-        self._opened: Client | None = None
-        self._submissions: AsyncSubmissions | None = None
+        self._opened: tuple[Client, AsyncSubmissions] | None = None
 
     async def __aenter__(self) -> Self:
-        self._opened = await asyncio.to_thread(
+        client = await asyncio.to_thread(
             Client, self._socket, timeout=self._timeout, patience=self._patience
         )
+        self._opened = client, AsyncSubmissions(client)
         return self
 
     async def __aexit__(
@@ -182,6 +182,9 @@ class AsyncClient:
     @property
     def client(self) -> Client:
         """The underlying client, for requests without an asynchronous form."""
+        return self._entered()[0]
+
+    def _entered(self) -> tuple[Client, AsyncSubmissions]:
         if self._opened is None:
             raise RuntimeError("AsyncClient: enter it first, with `async with`")
         return self._opened
@@ -193,21 +196,15 @@ class AsyncClient:
         **options: Unpack[SubmitFields],
     ) -> AsyncTask:
         """Submit a task, as `Client.submit`; what coroutines submit at once goes together."""
+        client, submissions = self._entered()
         if "key" in options:
-            handle = await asyncio.to_thread(
-                self.client.submit, app, *arguments, **options
-            )
+            handle = await asyncio.to_thread(client.submit, app, *arguments, **options)
             return AsyncTask(handle)
-        describe = self.client.described_call
-        spec = await asyncio.to_thread(describe, app, arguments, options)
+        spec = await asyncio.to_thread(client.described_call, app, arguments, options)
         if any(task < 0 for task in dependencies(spec)):  # it counts within a message
-            return AsyncTask((await asyncio.to_thread(self._submit_alone, spec))[0])
-        if self._submissions is None:
-            self._submissions = AsyncSubmissions(self.client)
-        return AsyncTask(await self._submissions.submit(spec))
-
-    def _submit_alone(self, spec: TaskSpec) -> list[TaskHandle]:
-        return self.client.submit_described([spec])
+            (handle,) = await asyncio.to_thread(client.submit_described, [spec])
+            return AsyncTask(handle)
+        return AsyncTask(await submissions.submit(spec))
 
     async def cancel(self, *ids: int) -> list[int]:
         """Cancel tasks, as `Client.cancel`."""
