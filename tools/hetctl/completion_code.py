@@ -1,19 +1,68 @@
-"""The code that `hetctl completion` prints for fish and zsh: click's, with two defects mended.
+"""The code that `hetctl completion` prints: click's, with three defects mended.
 
 click's code for fish cuts descriptions, and values such as `1,@study`, at their first comma.
-In both shells it takes a value for the whole word in `--state=completed`. Registered before
+In fish and zsh it takes a value for the whole word in `--state=completed`. In bash it takes the
+parts into which bash splits `--state=co`, `@study` and `job:night` for words. Registered before
 click answers a shell, and before the code is printed.
 """
 
 from __future__ import annotations
 
 from click.shell_completion import (
+    BashComplete,
     CompletionItem,
     FishComplete,
     ZshComplete,
     add_completion_class,
 )
 
+BASH = r"""%(complete_func)s() {
+    local IFS=$'\n' rest=$COMP_LINE words=() kept="" word gap breaks response completion type value
+
+    # join again what is split at characters that are no spaces
+    for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+        gap=${rest%%%%[![:space:]]*}
+        rest=${rest#"$gap"}
+        rest=${rest#"$word"}
+        if [[ -n $gap || ${#words[@]} -eq 0 ]]; then
+            words+=("$word")
+        else
+            words[-1]+=$word
+        fi
+    done
+
+    # of the last word, bash replaces what follows these characters
+    breaks=${COMP_WORDBREAKS//[!:=]}
+    if [[ -n $breaks ]]; then
+        kept=${words[-1]%%"${words[-1]##*[$breaks]}"}
+    fi
+
+    response=$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) \
+        %(complete_var)s=bash_complete $1)
+
+    for completion in $response; do
+        IFS=',' read type value <<< "$completion"
+
+        if [[ $type == 'dir' ]]; then
+            COMPREPLY=()
+            compopt -o dirnames
+        elif [[ $type == 'file' ]]; then
+            COMPREPLY=()
+            compopt -o default
+        elif [[ $type == 'plain' ]]; then
+            COMPREPLY+=("${value#"$kept"}")
+        fi
+    done
+
+    return 0
+}
+
+%(complete_func)s_setup() {
+    complete -o nosort -F %(complete_func)s %(prog_name)s
+}
+
+%(complete_func)s_setup;
+"""
 FISH = r"""function %(complete_func)s
     set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
         COMP_CWORD=(commandline -t) %(prog_name)s)
@@ -50,6 +99,12 @@ OPTION = """    if [[ "$PREFIX" == --*=* ]]; then
 """
 
 
+class WholeWordBash(BashComplete):
+    """Completes words as the shell will see them."""
+
+    source_template = BASH
+
+
 class WholeWordFish(FishComplete):
     """Completes whole words: fish replaces `--state=co`, and not only what follows `=`."""
 
@@ -76,5 +131,6 @@ class ValueZsh(ZshComplete):
 
 def register() -> None:
     """Let click use these."""
+    add_completion_class(WholeWordBash)
     add_completion_class(WholeWordFish)
     add_completion_class(ValueZsh)

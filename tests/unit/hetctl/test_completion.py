@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,15 @@ _hetctl_completion
 """
 """A completion in zsh, with stand-ins for the functions that the code calls."""
 
+IN_BASH = """
+source $1
+COMP_LINE=$2 COMP_WORDS=("${@:3}") COMP_WORDBREAKS=$' \\t\\n"><=;|&(:@'
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_hetctl_completion hetctl
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+"""A completion in bash, which splits words at more characters than spaces."""
+
 
 def _code(shell: str, folder: Path) -> Path:
     done = subprocess.run(
@@ -123,6 +133,9 @@ def _offered(shell: str, line: str, daemon: FakeDaemon, folder: Path) -> list[st
     code = str(_code(shell, folder))
     if shell == "fish":
         words = ["--no-config", "-c", f"source {code}; complete -C '{line}'"]
+    elif shell == "bash":
+        split = re.findall(r"[@=:]|[^\s@=:]+", line)
+        words = ["--norc", "-c", IN_BASH, "bash", code, line, *split]
     else:
         words = ["-f", "-c", IN_ZSH, "zsh", code, *line.split(" ")]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -156,6 +169,27 @@ def test_values_are_completed_in_a_shell(
     daemon.tasks = {11: a_task(11, state="running", name="study.1")}
 
     assert _offered(shell, line, daemon, tmp_path) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("hetctl list --state co", ["completed"]),
+        ("hetctl list --state=co", ["completed"]),
+        ("hetctl migrate 11 --to=c", ["cpu"]),
+        ("hetctl cancel @st", ["@study"]),
+        ("hetctl cancel 11,@", ["11,@study"]),
+        ("hetctl submit he", ["heat"]),
+        ("hetctl submit --name=a:b he", ["heat"]),
+    ],
+)
+def test_values_are_completed_in_bash(
+    line: str, offered: list[str], daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """What bash replaces begins after a `=` or `:`, but at an `@`."""
+    daemon.tasks = {11: a_task(11, state="running", name="study.1")}
+
+    assert _offered("bash", line, daemon, tmp_path) == offered
 
 
 @pytest.mark.parametrize(("shell", "between"), [("fish", "\t"), ("zsh", ":")])
