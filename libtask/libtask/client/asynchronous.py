@@ -7,9 +7,10 @@ loop follows any number of tasks.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from libtask.client.batches import BATCH, tasks_of
+from libtask.client.batches import chunks, tasks_of
 from libtask.client.client import Client, Selection
 from libtask.client.handles import outcome
 from libtask.client.options import SubmitFields
@@ -20,13 +21,18 @@ from libtask.messages import TaskChanged, dependencies
 from libtask.results import has_pickled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import (
+        AsyncGenerator,
+        Callable,
+        Iterable,
+        Iterator,
+        Sequence,
+    )
     from pathlib import Path
     from types import TracebackType
 
     from libtask.apps import LateTask
     from libtask.client.handles import TaskHandle
-    from libtask.client.submissions import Submitter
     from libtask.messages import DeviceInfo, TaskInfo, TaskSpec
     from libtask.task import Task
 
@@ -77,9 +83,7 @@ class AsyncTask(TaskReference):
             await asyncio.to_thread(self.handle.follow_again)
         # shielded: cancelling the wait must not cancel the handle's future
         ended = asyncio.wrap_future(self.handle.ended)
-        ended.add_done_callback(
-            _note
-        )  # else asyncio complains where nobody waits any more
+        ended.add_done_callback(_take_note)
         return await asyncio.shield(ended)
 
     async def cancel(self) -> None:
@@ -97,9 +101,11 @@ class AsyncSubmissions:
 
     """
 
-    def __init__(self, client: Submitter) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._waiting: list[Waiting] = []
+        self._waiting: deque[Waiting] = deque()
+        self._taken: deque[Waiting] = deque()
+        """Those that are about to be sent."""
         self._sending: asyncio.Task[None] | None = None
 
     async def submit(self, spec: TaskSpec) -> TaskHandle:
@@ -119,30 +125,44 @@ class AsyncSubmissions:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                some, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-                # without those whose coroutines were cancelled
-                wanted = [each for each in some if not each[1].done()]
-                if wanted:
-                    await self._send(wanted)
+                for part in chunks(self._wanted()):
+                    await self._send([self._taken.popleft() for _ in part])
         finally:
             self._sending = None
 
+    def _wanted(self) -> Iterator[TaskSpec]:
+        """Take what waits, but for tasks whose coroutines were cancelled."""
+        while self._waiting:
+            spec, accepted = self._waiting.popleft()
+            if not accepted.done():
+                self._taken.append((spec, accepted))
+                yield spec
+
     async def _send(self, some: list[Waiting]) -> None:
+        """Send tasks that fit into one message, which hetd accepts or refuses as a whole."""
         specs = [spec for spec, _ in some]
+        replies: Sequence[TaskHandle | Exception]
         try:
-            handles = await asyncio.to_thread(self._client.submit_described, specs)
+            replies = await asyncio.to_thread(self._client.submit_specs, specs)
         except Exception as error:  # noqa: BLE001  who waits for them gets it
             if len(some) > 1 and isinstance(error, InputError):
-                for each in some:  # hetd refuses a message as a whole
+                for each in some:
                     await self._send([each])
                 return
-            for _, accepted in some:
-                if not accepted.done():
-                    accepted.set_exception(error)
-            return
-        for (_, accepted), handle in zip(some, handles, strict=True):
-            if not accepted.done():
-                accepted.set_result(handle)
+            replies = [error] * len(some)
+        for (_, accepted), reply in zip(some, replies, strict=True):
+            _settle(accepted, reply)
+
+
+def _settle(
+    accepted: asyncio.Future[TaskHandle], reply: TaskHandle | Exception
+) -> None:
+    if accepted.done():  # its coroutine was cancelled
+        return
+    if isinstance(reply, Exception):
+        accepted.set_exception(reply)
+    else:
+        accepted.set_result(reply)
 
 
 class AsyncClient:
@@ -202,7 +222,7 @@ class AsyncClient:
             return AsyncTask(handle)
         spec = await asyncio.to_thread(client.described_call, app, arguments, options)
         if any(task < 0 for task in dependencies(spec)):  # it counts within a message
-            (handle,) = await asyncio.to_thread(client.submit_described, [spec])
+            (handle,) = await asyncio.to_thread(client.submit_specs, [spec])
             return AsyncTask(handle)
         return AsyncTask(await submissions.submit(spec))
 
@@ -278,7 +298,8 @@ class AsyncClient:
             await _closed(subscription)
 
 
-def _note(ended: asyncio.Future[TaskChanged]) -> None:
+def _take_note(ended: asyncio.Future[TaskChanged]) -> None:
+    """Look at an error for which nobody waits any more: else asyncio complains."""
     if not ended.cancelled():
         ended.exception()
 

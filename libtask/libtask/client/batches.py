@@ -142,12 +142,15 @@ def chunks(
         specs: the tasks.
         seconds: time after which a chunk is complete, however few have come.
 
+    Raises:
+        InputError: as `size_of`.
+
     """
     chunk: list[TaskSpec] = []
     filled = 0
     due = time.monotonic() + seconds
     for spec in specs:
-        length = len(msgspec.msgpack.encode(spec))
+        length = size_of(spec)
         if chunk and filled + length > ROOM:
             yield chunk
             chunk, filled, due = [], 0, time.monotonic() + seconds
@@ -158,6 +161,22 @@ def chunks(
             chunk, filled, due = [], 0, time.monotonic() + seconds
     if chunk:
         yield chunk
+
+
+def size_of(spec: TaskSpec) -> int:
+    """Return the bytes that a description takes in a message.
+
+    Raises:
+        InputError: it has a value that cannot be sent.
+
+    """
+    try:
+        return len(msgspec.msgpack.encode(spec))
+    except OverflowError as error:
+        text = f"{spec.app}: a whole number has more than 64 bits"
+        raise InputError(text) from error
+    except RecursionError as error:
+        raise InputError(f"{spec.app}: nested too deeply") from error
 
 
 def anchored(index: int, spec: TaskSpec, earlier: list[TaskHandle]) -> TaskSpec:

@@ -36,6 +36,7 @@ from libtask.client.batches import (
     is_application,
     key_of_part,
     results,
+    size_of,
     tasks_of,
 )
 from libtask.client.control import ControlRequests
@@ -377,7 +378,7 @@ class Client(ControlRequests):
     def described_call(
         self, app: Any, arguments: tuple[Any, ...], options: SubmitFields
     ) -> TaskSpec:
-        """Describe one task for `submit_described`, from the arguments of a `submit` without key.
+        """Describe one task for `submit_specs`, from the arguments of a `submit` without key.
 
         Raises:
             InputError: a parameter, option or input is invalid.
@@ -385,7 +386,9 @@ class Client(ControlRequests):
         """
         sending = sending_of(options)
         specs = [self._spec(app, arguments, options)]
-        return next(self._origins.stamped(specs, sending.export))
+        spec = next(self._origins.stamped(specs, sending.export))
+        size_of(spec)  # raises here what would end the submits of others later
+        return spec
 
     def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
         """Submit tasks that were described before, at whatever time, as `submit_many` does."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask.client.asynchronous import AsyncSubmissions
+from libtask.client.batches import ROOM
 from libtask.errors import DaemonUnreachableError, InputError
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ UNLUCKY = 13
 
 
 class HeldClient:
-    """A client that accepts numbers as tasks, but no message with 13.
+    """A client that accepts all but messages with the task 13.
 
     Attributes:
-        messages: the tasks of each message.
+        messages: the tasks of each message, here numbers or texts.
         asked: set with the first message.
         answering: the first message is answered once this is set.
         is_lost: whether the daemon is gone.
@@ -30,13 +31,12 @@ class HeldClient:
     """
 
     def __init__(self) -> None:
-        self.messages: list[list[int]] = []
+        self.messages: list[list[Any]] = []
         self.asked = threading.Event()
         self.answering = threading.Event()
         self.is_lost = False
 
-    def submit_described(self, specs: Iterable[Any]) -> list[Any]:
-        numbers = list(specs)
+    def submit_specs(self, numbers: list[Any]) -> list[Any]:
         self.messages.append(numbers)
         self.asked.set()
         assert self.answering.wait(30)
@@ -49,7 +49,7 @@ class HeldClient:
 
 def submitted(
     client: HeldClient,
-    numbers: Iterable[int],
+    numbers: Iterable[Any],
     meanwhile: Callable[[list[asyncio.Task[Any]]], Awaitable[None]] | None = None,
 ) -> list[Any]:
     """Submit numbers at once, the first alone; return ids and errors."""
@@ -75,6 +75,14 @@ def test_what_comes_while_a_message_is_under_way_goes_in_the_next() -> None:
 
     assert submitted(client, range(100, 700)) == list(range(100, 700))
     assert client.messages == [[100], list(range(101, 601)), list(range(601, 700))]
+
+
+def test_a_message_is_no_larger_than_hetd_takes() -> None:
+    client = HeldClient()
+    large = ["x" * (ROOM // 5 * 2)] * 5
+
+    assert submitted(client, ["first", *large]) == ["first", *large]
+    assert [len(each) for each in client.messages] == [1, 2, 2, 1]
 
 
 def test_a_refusal_reaches_the_task_that_is_refused_only() -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hetapps.synthetic import Synthetic
 from libtask.client.asynchronous import AsyncClient
 from libtask.client.client import Client, Selection
-from libtask.errors import NotFoundError
+from libtask.errors import InputError, NotFoundError
 from libtask.messages import Done, ListTasks, Subscribe
 from unit.fake_daemon import FakeDaemon, a_change, a_task, specs
 
@@ -87,6 +88,23 @@ def test_callback_that_asks_is_told_off_instead_of_hanging(
     daemon.push(a_change(1, "completed"))
 
     assert "callback" in told.result(5)
+
+
+def test_a_number_that_no_message_can_hold_is_refused(
+    client: Client, daemon: FakeDaemon
+) -> None:
+    huge = Synthetic(seconds={"cpu": 0.0}, strips=1 << 70)
+
+    async def both() -> list[Any]:
+        async with AsyncClient(daemon.path) as other:
+            submits = [other.submit(huge), other.submit(abs, -1)]
+            return await asyncio.gather(*submits, return_exceptions=True)
+
+    with pytest.raises(InputError, match="synthetic: a whole number has more than 64"):
+        client.submit(huge)
+    refused, task = asyncio.run(both())
+    assert "more than 64 bits" in str(refused)
+    assert task.id > 0
 
 
 def test_async_form(daemon: FakeDaemon, tmp_path: Path) -> None:
