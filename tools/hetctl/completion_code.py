@@ -19,7 +19,7 @@ from click.shell_completion import (
 BASH = r"""%(complete_func)s() {
     local IFS=$'\n' rest=$COMP_LINE words=() kept="" word gap breaks response completion type value
 
-    # join again what is split at characters that are no spaces
+    # join again the parts that are not split at spaces
     for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
         gap=${rest%%%%[![:space:]]*}
         rest=${rest#"$gap"}
@@ -31,7 +31,7 @@ BASH = r"""%(complete_func)s() {
         fi
     done
 
-    # of the last word, bash replaces what follows these characters
+    # bash replaces the last word from behind these characters
     breaks=${COMP_WORDBREAKS//[!:=]}
     if [[ -n $breaks ]]; then
         kept=${words[-1]%%"${words[-1]##*[$breaks]}"}
