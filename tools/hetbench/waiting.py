@@ -83,7 +83,7 @@ def _look(client: Client, daemon: DaemonProcess) -> dict[str, float]:
 def _handles(client: Client) -> dict[str, int]:
     """Measure the memory of a program that keeps handles of waiting tasks."""
     spec = describe(Noop(), name_of(Noop), Options())
-    client.submit_specs([spec])  # what every program needs once
+    client.submit_specs([spec])  # loads modules: once in a program
     tracemalloc.start()
     try:
         handles = client.submit_specs([spec] * HANDLES)

@@ -31,7 +31,7 @@ BASH = r"""%(complete_func)s() {
         fi
     done
 
-    # bash replaces the last word from behind these characters
+    # of the last word, bash replaces only the part after the last of these characters
     breaks=${COMP_WORDBREAKS//[!:=]}
     if [[ -n $breaks ]]; then
         kept=${words[-1]%%"${words[-1]##*[$breaks]}"}

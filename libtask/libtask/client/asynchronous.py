@@ -17,7 +17,7 @@ from libtask.client.options import SubmitFields
 from libtask.client.subscription import Subscription, watch_of
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
-from libtask.messages import TaskChanged, dependencies
+from libtask.messages import TaskChanged
 from libtask.results import has_pickled
 
 if TYPE_CHECKING:
@@ -220,10 +220,7 @@ class AsyncClient:
         if "key" in options:
             handle = await asyncio.to_thread(client.submit, app, *arguments, **options)
             return AsyncTask(handle)
-        spec = await asyncio.to_thread(client.described_call, app, arguments, options)
-        if any(task < 0 for task in dependencies(spec)):  # it counts within a message
-            (handle,) = await asyncio.to_thread(client.submit_specs, [spec])
-            return AsyncTask(handle)
+        spec = await asyncio.to_thread(client.spec_for_submit, app, arguments, options)
         return AsyncTask(await submissions.submit(spec))
 
     async def cancel(self, *ids: int) -> list[int]:

@@ -12,7 +12,7 @@ import msgspec
 from libtask.apps import LateTask, drafted, resolve
 from libtask.errors import InputError
 from libtask.inputs import taken_out
-from libtask.messages import MAX_FRAME, MAX_TASKS, TaskSpec, renumbered
+from libtask.messages import MAX_FRAME, MAX_TASKS, TaskSpec, renumbered, unencodable
 from libtask.parameters import parameters
 from libtask.task import Task
 from libtask.wording import shown
@@ -172,11 +172,8 @@ def size_of(spec: TaskSpec) -> int:
     """
     try:
         return len(msgspec.msgpack.encode(spec))
-    except OverflowError as error:
-        text = f"{spec.app}: a whole number has more than 64 bits"
-        raise InputError(text) from error
-    except RecursionError as error:
-        raise InputError(f"{spec.app}: nested too deeply") from error
+    except (OverflowError, RecursionError) as error:
+        raise unencodable(spec.app, error) from error
 
 
 def anchored(index: int, spec: TaskSpec, earlier: list[TaskHandle]) -> TaskSpec:

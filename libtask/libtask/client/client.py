@@ -375,10 +375,13 @@ class Client(ControlRequests):
         specs = self._described(tasks, "", self._options({}))
         return list(self._origins.stamped(specs, EVERYTHING))
 
-    def described_call(
+    def spec_for_submit(
         self, app: Any, arguments: tuple[Any, ...], options: SubmitFields
     ) -> TaskSpec:
-        """Describe one task for `submit_specs`, from the arguments of a `submit` without key.
+        """Describe a task for `submit_specs`, where others may go in the same message.
+
+        Args:
+            app, arguments, options: as for `submit`, without a `key`.
 
         Raises:
             InputError: a parameter, option or input is invalid.
@@ -387,8 +390,8 @@ class Client(ControlRequests):
         sending = sending_of(options)
         specs = [self._spec(app, arguments, options)]
         spec = next(self._origins.stamped(specs, sending.export))
-        size_of(spec)  # raises here what would end the submits of others later
-        return spec
+        size_of(spec)  # what cannot be sent is refused alone
+        return anchored(0, spec, [])  # `after=-1` would be a task of another submit
 
     def submit_described(self, specs: Iterable[TaskSpec]) -> list[TaskHandle]:
         """Submit tasks that were described before, at whatever time, as `submit_many` does."""

@@ -110,7 +110,7 @@ def _guarded(daemon: DaemonProcess) -> Iterator[None]:
     try:
         yield
     finally:
-        if os.getpid() == process:
+        if os.getpid() == process:  # not a child in which this generator is garbage
             guard.kill()
             guard.communicate()
 

@@ -39,6 +39,13 @@ ToDaemon = Register | FromClient | FromWorker
 FromDaemon = Registered | ToClient | ToWorker
 
 
+def unencodable(name: str, error: OverflowError | RecursionError) -> InputError:
+    """Return the refusal of what no message can hold."""
+    if isinstance(error, OverflowError):
+        return InputError(f"{name}: a whole number has more than 64 bits")
+    return InputError(f"{name}: nested too deeply")
+
+
 def encode(message: Message) -> bytes:
     """Encode a message into one frame.
 
@@ -49,12 +56,8 @@ def encode(message: Message) -> bytes:
     """
     try:
         frame = msgspec.msgpack.encode(message)
-    except OverflowError as error:
-        text = f"{type(message).__name__}: a whole number has more than 64 bits"
-        raise InputError(text) from error
-    except RecursionError as error:
-        text = f"{type(message).__name__}: nested too deeply"
-        raise InputError(text) from error
+    except (OverflowError, RecursionError) as error:
+        raise unencodable(type(message).__name__, error) from error
     if len(frame) > MAX_FRAME:
         kind = type(message).__name__
         limit = MAX_ANSWER if kind in _FROM_DAEMON else MAX_FRAME

@@ -186,7 +186,7 @@ def test_values_are_completed_in_a_shell(
 def test_values_are_completed_in_bash(
     line: str, offered: list[str], daemon: FakeDaemon, tmp_path: Path
 ) -> None:
-    """Bash replaces a word from behind its last `=` or `:`, but with its `@`."""
+    """Bash replaces only the part of a word after its last `=` or `:`."""
     daemon.tasks = {11: a_task(11, state="running", name="study.1")}
 
     assert _offered("bash", line, daemon, tmp_path) == offered

@@ -195,7 +195,7 @@ def _failed_attempts(axes: Any, bars: list[Bar], origin: float) -> None:
 
 
 def _label(axes: Any, each: Bar, origin: float, span: float, face: Colour) -> None:
-    """Write who runs, if there is room for it, on a patch of the bar's colour over arrows."""
+    """Write id and name of the task, if there is room, over the arrows that cross the bar."""
     length = each.finish - each.start
     if each.segment.failed_attempt:
         return

@@ -111,11 +111,6 @@ class PoolExecutor(Executor):
             RuntimeError: after `shutdown`.
 
         """
-        return self._submit(fn, *args, **kwargs)
-
-    def _submit(
-        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> PoolFuture:
         with self._lock:
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -154,11 +149,11 @@ class PoolExecutor(Executor):
         deadline = None if timeout is None else time.monotonic() + timeout
         groups = zip(*iterables, strict=False)
         if chunksize == 1:
-            calls = (self._submit(fn, *each) for each in groups)
+            calls = (self.submit(fn, *each) for each in groups)
             return _results(calls, buffersize, deadline)
         chunk = InChunks(fn)
-        calls = (self._submit(chunk, each) for each in chunks_of(groups, chunksize))
-        return flattened(_results(calls, buffersize, deadline))
+        chunks = (self.submit(chunk, each) for each in chunks_of(groups, chunksize))
+        return flattened(_results(chunks, buffersize, deadline))
 
     def shutdown(
         self,
@@ -178,7 +173,7 @@ class PoolExecutor(Executor):
 
 
 def _results(
-    calls: Iterator[PoolFuture], most: int | None, deadline: float | None
+    calls: Iterator[Future[Any]], most: int | None, deadline: float | None
 ) -> Iterator[Any]:
     """Submit calls now; return an iterator over their values.
 
@@ -188,7 +183,7 @@ def _results(
         deadline: deadline of each value, monotonic seconds.
 
     """
-    futures: deque[PoolFuture] = deque()
+    futures: deque[Future[Any]] = deque()
     try:
         futures.extend(islice(calls, most))
     except BaseException:
@@ -197,7 +192,7 @@ def _results(
     return values_in_order(futures, calls, deadline, _cancel)
 
 
-def _cancel(futures: Iterable[PoolFuture]) -> None:
+def _cancel(futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.cancel()
 

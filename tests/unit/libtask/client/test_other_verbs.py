@@ -107,6 +107,19 @@ def test_a_number_that_no_message_can_hold_is_refused(
     assert task.id > 0
 
 
+def test_a_coroutine_cannot_refer_to_the_task_of_another_submit(
+    daemon: FakeDaemon,
+) -> None:
+    async def both() -> list[Any]:
+        async with AsyncClient(daemon.path) as client:
+            submits = [client.submit(abs, -1), client.submit(abs, -2, after=[-1])]
+            return await asyncio.gather(*submits, return_exceptions=True)
+
+    _, refused = asyncio.run(both())
+
+    assert "-1 is before the first task of the submit" in str(refused)
+
+
 def test_async_form(daemon: FakeDaemon, tmp_path: Path) -> None:
     app = tmp_path / "noop.py"
     app.write_text(
