@@ -213,7 +213,8 @@ def _seen(out: Path) -> dict[str, Any]:
         pytest.skip(f"no systemd starts in a box here: {logs[-300:]}")
     assert (out / "seen.json").exists(), logs
     seen: dict[str, Any] = json.loads((out / "seen.json").read_text())
-    assert "broken" not in seen, f"{json.dumps(seen, indent=1)}\n{logs}"
+    told = f"{seen.get('broken')}\n{json.dumps(seen, indent=1)}\n{logs}"
+    assert "broken" not in seen, told
     return seen
 
 

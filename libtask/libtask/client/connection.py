@@ -8,7 +8,9 @@ reopened; `libtask.client.session` opens a new one.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import os
 import threading
 from concurrent.futures import Future
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
     Then = Callable[[Any], None]
 
+log = logging.getLogger("libtask")
+
 LOST = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
@@ -48,8 +52,11 @@ LOST = (
 NEVER_MS = 1_000_000_000
 BUSY_SECONDS = 0.1
 """Seconds between two attempts after a rate-limited request: the period of the limit."""
-HELLO_SECONDS = 10.0
-"""Timeout for the reply to the registration, after which the daemon counts as hung."""
+HELLO_SECONDS = 30.0
+"""Timeout for the reply to the registration. A daemon that this connection starts (socket
+activation) looks for its devices first."""
+QUIET_SECONDS = 5.0
+"""Seconds for the same, after which the user sees a message."""
 
 
 class ConnectionLostError(DaemonUnreachableError):
@@ -65,6 +72,7 @@ class Connection:
         on_lost: called once in the connection's thread when the connection is lost.
         on_lag: called in the connection's thread when pushed changes were dropped,
             because they were not read in time: it must list the tasks again.
+        hello_s: seconds to wait for the reply to the registration.
 
     Raises:
         DaemonUnreachableError: no daemon answers; gives the reason.
@@ -78,6 +86,8 @@ class Connection:
         on_push: Callable[[Any], None],
         on_lost: Callable[[Connection], None],
         on_lag: Callable[[Connection], None] | None = None,
+        *,
+        hello_s: float = HELLO_SECONDS,
     ) -> None:
         probe(path)
         self._path = path
@@ -103,7 +113,7 @@ class Connection:
         self._monitor = self._dealer.get_monitor_socket(LOST)
         self._dealer.connect(f"ipc://{path}")
         self._thread.start()
-        self.welcome = self._greet()
+        self.welcome = self._greet(hello_s)
         self._greeted = True
 
     def ask(self, message: Request, then: Then | None = None) -> Future[Any]:
@@ -171,20 +181,28 @@ class Connection:
         if not self.is_current_thread():
             self._thread.join()
 
-    def _greet(self) -> Registered:
+    def _greet(self, seconds: float) -> Registered:
         self._send(encode(Register(role="client", pid=os.getpid())))
         try:
-            welcome = self._welcomed.result(HELLO_SECONDS)
+            welcome = self._awaited_welcome(seconds)
         except TimeoutError:
             self.close()
             raise DaemonUnreachableError(
-                f"{self._path}: something listens but gives no answer in {HELLO_SECONDS:.0f} s"
+                f"{self._path}: something listens but gives no answer in {seconds:g} s;"
+                " it hangs, or is still starting"
             ) from None
         except HetError:
             self.close()
             raise
         self._check_protocol(welcome)
         return welcome
+
+    def _awaited_welcome(self, seconds: float) -> Registered:
+        quiet = min(QUIET_SECONDS, seconds)
+        with contextlib.suppress(TimeoutError):
+            return self._welcomed.result(quiet)
+        log.warning("%s: no answer yet; waiting %g s for it", self._path, seconds)
+        return self._welcomed.result(seconds - quiet)
 
     def _check_protocol(self, welcome: Registered) -> None:
         if welcome.protocol != PROTOCOL:

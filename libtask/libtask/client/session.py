@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from libtask.client.connection import Connection, ConnectionLostError
+from libtask.client.connection import (
+    HELLO_SECONDS,
+    Connection,
+    ConnectionLostError,
+)
 from libtask.endpoint import probe
 from libtask.errors import BusyError, DaemonUnreachableError, HetError
 from libtask.messages import Change
@@ -208,7 +212,13 @@ class Session:
 
     def _open(self) -> Connection:
         audience = self._audience
-        return Connection(self._path, audience.pushed, self._lost, audience.renewed)
+        return Connection(
+            self._path,
+            audience.pushed,
+            self._lost,
+            audience.renewed,
+            hello_s=min(max(self._timeout, self._patience), HELLO_SECONDS),
+        )
 
     def _forget(self, connection: Connection) -> None:
         with self._lock:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,8 @@ def begin() -> None:
     seen["before"] = show("ActiveState")
     seen["stranger"] = hetctl("eve", "list")
 
-    seen["submitted"] = hetctl(
-        "ann", "submit", "synthetic", "--seconds", '{"cpu": 600}', "--strips", "60000"
-    )
+    work = ("synthetic", "--seconds", '{"cpu": 600}', "--strips", "60000")
+    seen["submitted"] = hetctl("ann", "submit", *work)
     seen["begun"] = grown(0.0)
     seen["activated"] = [show("ActiveState"), show("SubState"), show("StatusText")]
     seen["workers"] = uids_of_workers()
@@ -277,8 +277,9 @@ def discover() -> None:
     CONFIG.write_text("")
     run("systemctl", "reset-failed", "hetd.service")
     run("systemctl", "start", "hetd.socket")
-    answer = hetctl("zoe", "devices")["answer"]
-    seen["devices"] = [each["name"] for each in answer["devices"]]
+    seen["asked_devices"] = hetctl("zoe", "devices")
+    found = seen["asked_devices"]["answer"]["devices"]
+    seen["devices"] = [each["name"] for each in found]
     run("systemctl", "stop", "hetd.socket", "hetd.service")
 
 
@@ -367,7 +368,7 @@ if __name__ == "__main__":
             end_one,
         ):
             part()
-    except Exception as error:  # noqa: BLE001  whatever it is, the test outside tells it
-        seen["broken"] = repr(error)
+    except Exception:  # noqa: BLE001  whatever it is, the test outside tells it
+        seen["broken"] = traceback.format_exc()
     SEEN.write_text(json.dumps(seen, indent=1))
     sys.exit(0)

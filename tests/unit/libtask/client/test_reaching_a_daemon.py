@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from contextlib import ExitStack
@@ -69,6 +70,36 @@ def test_a_runtime_directory_of_somebody_else_is_not_used(
 def test_absent_daemon(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnreachableError, match=r"absent.*hetctl daemon start"):
         Client(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("options", "waited"),
+    [
+        ({"timeout": 0.05, "patience": 0.2}, "0.2 s"),
+        ({"timeout": 0.1, "patience": 0.0}, "0.1 s"),
+        ({"timeout": 0.05, "patience": math.inf}, "0.3 s"),
+    ],
+    ids=["patient", "not", "for-ever"],
+)
+def test_one_that_listens_and_is_mute_is_waited_for_as_for_a_restart(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, float],
+    waited: str,
+) -> None:
+    # as systemd's socket does until the daemon that it starts has found its devices
+    path = tmp_path / "hetd.sock"
+    monkeypatch.setattr("libtask.client.session.HELLO_SECONDS", 0.3)
+    monkeypatch.setattr("libtask.client.connection.QUIET_SECONDS", 0.02)
+    refused = pytest.raises(DaemonUnreachableError, match=f"no answer in {waited};")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        with refused:
+            Client(path, **options)
+
+    assert caplog.messages == [f"{path}: no answer yet; waiting {waited} for it"]
 
 
 def test_daemon_that_is_gone(tmp_path: Path) -> None:
