@@ -137,6 +137,14 @@ class TaskStarted(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class OthersAwaited(msgspec.Struct, frozen=True):
+    """The code of a running task waits for other tasks; `others` empty: it goes on."""
+
+    task: TaskId
+    epoch: int
+    others: tuple[TaskId, ...]
+
+
 class StripsDone(msgspec.Struct, frozen=True):
     """Strips were finished.
 
@@ -432,6 +440,7 @@ Event: TypeAlias = (
     | SnapshotTaken
     | TaskResumed
     | TaskParked
+    | OthersAwaited
     | TaskFinished
     | TaskFailed
     | TaskAborted

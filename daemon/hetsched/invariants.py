@@ -109,6 +109,12 @@ def _check_running(
     name: str, state: ResourceState, places: dict[int, list[str]]
 ) -> None:
     slots, running = state.slots, len(state.running)
+    if slots - state.lent > state.resource.slots:
+        raise BugError(f"{name} has more slots than are lent")
+    if state.lent != sum(task.lent for task in state.running.values()):
+        raise BugError(f"{name} counts {state.lent} lent slots")
+    if state.awaiting != sum(task.awaits for task in state.running.values()):
+        raise BugError(f"{name} counts {state.awaiting} tasks that wait for others")
     if running > slots:
         raise BugError(f"{name} runs more tasks than it has slots")
     if state.queue and not state.usable:
@@ -186,6 +192,10 @@ def _astray(task: TaskRecord, system: System) -> str | None:
     leaving = task.leaving
     if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
+    if task.awaits != (task.id in system.awaited):
+        return "waits for others or not"
+    if (task.awaits or task.lent) and task.state is not State.RUNNING:
+        return "lends a slot, or has a lent one, but does not run"
     if leaving != (task.id in system.departing):
         return "intent and departing tasks disagree"
     if task.intent is not None and task.state is not State.RUNNING:

@@ -111,6 +111,8 @@ class Limits:
             or a new policy. The others follow in the next call, for which the actions
             contain a `SetTimer`. None: any number.
         capacity: what the tasks that run may need together.
+        lend: slots that tasks which wait for others may lend at once, for each slot of a
+            resource: the depth to which calls may wait for calls.
 
     """
 
@@ -126,3 +128,4 @@ class Limits:
     train_due_s: float = 0.005
     train_stuck_s: float = 0.02
     capacity: Capacity = field(default_factory=Capacity)
+    lend: int = 16

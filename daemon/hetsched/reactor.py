@@ -66,6 +66,7 @@ class Reactor:
             e.SnapshotTaken: self._on_snapshot_taken,
             e.TaskResumed: self._on_resumed,
             e.TaskParked: self._on_parked,
+            e.OthersAwaited: self._on_others_awaited,
             e.TaskFinished: self._on_finished,
             e.TaskFailed: self._on_failed,
             e.TaskAborted: self._on_aborted,
@@ -364,6 +365,17 @@ class Reactor:
         else:
             self.state.retry(task, Step.RETRIED, "it waited on disk, and is read back")
 
+    def _on_others_awaited(self, event: e.OthersAwaited) -> None:
+        task = self._running(event)
+        if task is None or not self.state.has_slot(task):
+            return
+        live = self.system.tasks
+        others = [o for o in event.others if o in live and o != task.id]
+        if others:
+            self.state.await_others(task, others)
+        else:
+            self.state.await_no_more(task)
+
     def _on_finished(self, event: e.TaskFinished) -> None:
         task = self.state.current(event.task, event.epoch)
         if task is None or task.state not in MAY_FINISH:
@@ -544,12 +556,18 @@ class Reactor:
 
     def _restore_running(self, task: TaskRecord, before: TaskRuntime) -> None:
         state = self.system.states.get(before.resource or "")
-        if state is None or not state.up or len(state.running) >= state.slots:
+        if (
+            state is None
+            or not state.up
+            or len(state.running) >= state.slots + before.lent
+        ):
             self.state.release_worker(task)
             task.progress = task.kept
             self.state.enqueue(task)
         else:
             advance(task, Step.RESTORED, self.system.now)
+            if before.lent:
+                self.state.lend_slot(task, state)
             self.state.occupy(task, state)
             task.checkpointed = before.checkpointed
 
@@ -613,9 +631,9 @@ class Reactor:
 
     def _on_slots_blocked(self, event: e.SlotsBlocked) -> None:
         state = self.system.states[event.resource]
-        state.slots = state.resource.slots - event.slots
+        state.slots = state.resource.slots - event.slots + state.lent
         self.system.resources_changed()
-        if not state.slots:
+        if not state.usable:
             self.state.unplace(state)
             self.state.defer_unfit()
         self.state.admission.review()
@@ -665,7 +683,7 @@ def _without_place(before: TaskRuntime) -> TaskRuntime:
         left.progress = left.kept
     left.state = State.QUEUED
     left.resource = left.intent = left.pinned = None
-    left.suspended = left.checkpointed = left.not_started = False
+    left.suspended = left.checkpointed = left.not_started = left.lent = False
     return left
 
 
@@ -686,4 +704,5 @@ _OfWorker = (
     | e.TaskYielded
     | e.TaskFinished
     | e.TaskAborted
+    | e.OthersAwaited
 )

@@ -57,6 +57,7 @@ from hetsched.decision_checks import SOONEST_WAKE, checked
 from hetsched.invariants import check
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
+from hetsched.lending import SlotLending
 from hetsched.state import SchedulerState
 from hetsched.system import System
 from hetsched.trains import Trains
@@ -109,6 +110,7 @@ class Scheduler:
         self.system = System(resources, estimates, breaker, contention)
         self.state = SchedulerState(self.system, limits, first_epoch)
         self._trains = Trains(self.state)
+        self._lending = SlotLending(self.state)
         self._adopt(policy)
         self._reactor = Reactor(self.state, self._trains)
 
@@ -343,6 +345,7 @@ class Scheduler:
         for state in states:
             while state.queue.entries and len(state.running) < state.slots:
                 self._start(state.queue.pop(), state)
+        self._lending.fill()
         if self.state.limits.train > 1:
             self._trains.adapt(states)
         if self.state.limits.stage:

@@ -19,6 +19,7 @@ from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.fair_shares import FairShares
 from hetsched.graphs import STEPS_OF_DECISION
+from hetsched.lending import AwaitedTasks
 from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota
@@ -41,6 +42,8 @@ from hetsched.transitions import advance
 from libtask.errors import BugError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hetsched.actions import Action
     from hetsched.events import Cause, TaskSubmitted
     from hetsched.ids import Nanoseconds, TaskId
@@ -91,6 +94,8 @@ class SchedulerState:
         """Tasks that were staged, and perhaps run or have ended since."""
         self.successors: list[TaskRecord] = []
         """Tasks of trains that have got the slots of those before them since `begin`."""
+        self.may_lend = False
+        """Whether a task may be found that can run in the slot of one which waits for it."""
         self.arrival_rule = ""
         """See `policy.arrival_rule_of`."""
 
@@ -434,7 +439,7 @@ class SchedulerState:
         so that no policy finds a better place for it, unless it leaves that.
         """
         allowed = task.submitted.resources
-        stays = not leaves and not task.preemptible and self._runs(task)
+        stays = not leaves and not task.preemptible and self.has_slot(task)
         if stays and task.resource is not None:
             allowed = frozenset({task.resource})
         elif task.pinned is not None:
@@ -449,7 +454,7 @@ class SchedulerState:
             if left and left != self.system.able(task.row):
                 task.row = self._row(task.submitted, left)
 
-    def _runs(self, task: TaskRecord) -> bool:
+    def has_slot(self, task: TaskRecord) -> bool:
         """Whether a task has a slot."""
         if task.resource is None:
             return False
@@ -478,6 +483,34 @@ class SchedulerState:
             self.needs.enter(task, state.resource.name)
         if not submitted.preemptible:
             self.update_row(task)
+
+    def await_others(self, task: TaskRecord, others: Sequence[TaskId]) -> None:
+        """Record that the code of a task that has a slot waits for these unfinished tasks."""
+        if not task.awaits:
+            task.awaits = True
+            self.system.states[task.assigned_to].awaiting += 1
+            self.recall_behind(task)  # it may wait for them
+        self.system.awaited[task.id] = AwaitedTasks(others)
+        self.may_lend = True
+
+    def await_no_more(self, task: TaskRecord) -> None:
+        """Record that the code of a task goes on, or that the task leaves its slot."""
+        if task.awaits:
+            task.awaits = False
+            self.system.states[task.assigned_to].awaiting -= 1
+            del self.system.awaited[task.id]
+
+    def lend_slot(self, task: TaskRecord, state: ResourceState) -> None:
+        """Make a slot for a task that another one, which has a slot there, waits for."""
+        task.lent = True
+        state.lent += 1
+        state.slots += 1
+
+    def _take_slot_back(self, task: TaskRecord, state: ResourceState) -> None:
+        """Remove the slot that was made for a task, which has left it."""
+        task.lent = False
+        state.lent -= 1
+        state.slots -= 1
 
     def stamp_progress(self, task: TaskRecord) -> None:
         """Set the instant of a task's progress to now."""
@@ -847,7 +880,11 @@ class SchedulerState:
             state.update_attained(self.system.now)
         if self.shares.compared:
             self.shares.end_turn(task, state)
+        self.await_no_more(task)
         has_slot = state.running.pop(task.id, None) is not None
+        if task.lent:
+            self._take_slot_back(task, state)
+        self.may_lend = bool(self.system.awaited)
         if self.system.crowding is not None:
             self.system.unload(task)
         if not has_slot:
@@ -1049,6 +1086,7 @@ class SchedulerState:
     def _push(self, task: TaskRecord, resource: str | None, rank: float) -> None:
         task.resource = resource
         task.rank = rank
+        self.may_lend = bool(self.system.awaited)
         if resource is None:
             self._queue_of(task).push(task, rank)
         else:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hetsched.contention import ContentionModel, Loads
     from hetsched.graphs import JobGraph
+    from hetsched.lending import AwaitedTasks
     from hetsched.tasks import Row
 
 
@@ -82,7 +83,12 @@ class ResourceState:
     up: bool = True
     draining: bool = False
     slots: int = field(init=False)
-    """Slots that tasks may use: not those blocked by processes that cannot be ended."""
+    """Slots that tasks may use: those that are lent too, and not those blocked by processes
+    that cannot be ended."""
+    lent: int = 0
+    """Running tasks whose slot is lent by one that waits for them: none of the resource's."""
+    awaiting: int = 0
+    """Running tasks that wait for others."""
     program: str = ""
     """Application of the task that started last: its program is loaded."""
     attained: Nanoseconds = 0
@@ -101,7 +107,7 @@ class ResourceState:
 
     @property
     def usable(self) -> bool:
-        return self.up and not self.draining and self.slots > 0
+        return self.up and not self.draining and self.slots > self.lent
 
 
 class Estimates(Protocol):
@@ -186,6 +192,8 @@ class System:
         """Owners without a launcher that starts workers for their tasks."""
         self.departing: dict[TaskId, TaskRecord] = {}
         """Running tasks that were asked to yield or to end."""
+        self.awaited: dict[TaskId, AwaitedTasks] = {}
+        """Running task that waits for others -> those others (`hetsched.lending`)."""
         self.breaker = Breaker() if breaker is None else breaker
         """Applications that avoid a resource for now because they failed there."""
         self.tally = Tally()

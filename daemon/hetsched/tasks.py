@@ -182,6 +182,7 @@ class TaskRuntime(msgspec.Struct, omit_defaults=True):
         retried: how often it was run again after it had failed by itself.
         limit: share of the work at which it stops: others do the rest, as its parts.
         parts: the parts that were made of it, in the order of their creation.
+        lent: whether its slot is that of a task which waits for it (`hetsched.lending`).
 
     """
 
@@ -203,6 +204,7 @@ class TaskRuntime(msgspec.Struct, omit_defaults=True):
     retried: int = 0
     limit: float = 1.0
     parts: tuple[TaskId, ...] = ()
+    lent: bool = False
 
     def durable(self) -> TaskRuntime:
         """Return a copy of the durable fields, without the rest of a live record."""
@@ -309,6 +311,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
         granule: share of its work at whose multiples parts begin, as its worker said; 0:
             it was not asked.
         parts_left: those of its parts that have not ended.
+        awaits: whether its code waits for other tasks (`hetsched.lending`).
 
     """
 
@@ -339,6 +342,7 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     splits_for: str | None = None
     granule: float = 0.0
     parts_left: frozenset[TaskId] = frozenset()
+    awaits: bool = False
     story: list[tuple[Nanoseconds, State, Step, State]] = []
 
     @property

@@ -155,6 +155,14 @@ class EventfulWorld(World):
         if len(binding.strips) < self.limit_of(binding.task):
             self.strip(binding)
 
+    @precondition(lambda self: self.running())
+    @rule(pick=PICK, others=st.lists(PICK, max_size=4))
+    def wait_for_others(self, pick: int, others: list[int]) -> None:
+        """Let the code of a task wait for other tasks, or go on."""
+        binding = choose(self.running(), pick)
+        binding.waits_for = awaited = tuple(self.any_task(other) for other in others)
+        self.dispatch(e.OthersAwaited(binding.task, binding.epoch, awaited))
+
     @precondition(lambda self: self.asked_for_strips())
     @rule(pick=PICK)
     def give_strips(self, pick: int) -> None:
@@ -331,7 +339,7 @@ class EventfulWorld(World):
         self.dispatch(resumed)
 
     @precondition(lambda self: self.past)
-    @rule(pick=PICK, kind=st.integers(0, 10))
+    @rule(pick=PICK, kind=st.integers(0, 11))
     def report_too_late(self, pick: int, kind: int) -> None:
         old = choose(self.past, pick)
         task, epoch = old.task, old.epoch
@@ -347,6 +355,7 @@ class EventfulWorld(World):
             e.TaskResumed(task, epoch, 0.75),
             e.TaskParked(task, epoch),
             e.StripsGiven(task, epoch),
+            e.OthersAwaited(task, epoch, tuple(self.submitted)),
         ]
         # any call goes on with what the last one left
         while self.timer is not None and self.timer <= self.now + 1:

@@ -69,6 +69,10 @@ class Binding:
     split_at: float | None = None
     """Share of the work from which on it was asked to give strips up."""
     strips: list[int] = field(default_factory=list)
+    waits_for: tuple[TaskId, ...] = ()
+    """Tasks for whose results its code waits."""
+    lent: bool = False
+    """Whether it runs in a slot that one which waits for it lends."""
 
     @property
     def progress(self) -> float:
@@ -227,16 +231,37 @@ class World(RuleBasedStateMachine):
         binding.resource = action.resource
         binding.split_at = None
         binding.asked_to_yield = binding.checkpointed = binding.suspended = False
-        taken = Counter(running.resource for running in self.running())
-        assert taken[action.resource] <= self.slots(action.resource)
+        binding.waits_for = ()
+        binding.lent = self.own_slots_taken(action.resource) > self.slots(
+            action.resource
+        )
+        if binding.lent:
+            assert action.task in self.awaited_on(action.resource)
+
+    def own_slots_taken(self, name: str) -> int:
+        """Count what runs on a resource without those that run in lent slots."""
+        return sum(b.resource == name and not b.lent for b in self.running())
+
+    def awaited_on(self, name: str) -> set[TaskId]:
+        """List what the code of tasks on a resource waits for, and what that comes after."""
+        waits = [b for b in self.running() if b.resource == name and b.waits_for]
+        lent = sum(b.resource == name and b.lent for b in self.running())
+        assert lent <= len(waits), "more slots are lent than tasks wait"
+        found: set[TaskId] = set()
+        left = [other for binding in waits for other in binding.waits_for]
+        while left:
+            task = left.pop()
+            if task not in found:
+                found.add(task)
+                left += [*self.awaited.get(task, ()), *self.family(task)]
+        return found
 
     def begin(self, binding: Binding) -> None:
         """Run what was behind others, if it does not run yet."""
         if binding.behind is None:
             return
         binding.resource, binding.behind = binding.behind, None
-        taken = Counter(running.resource for running in self.running())
-        assert taken[binding.resource] <= self.slots(binding.resource)
+        assert self.own_slots_taken(binding.resource) <= self.slots(binding.resource)
 
     def behind(self, binding: Binding) -> list[Binding]:
         """List what a worker has besides the task that it runs."""
@@ -451,6 +476,7 @@ class World(RuleBasedStateMachine):
 
     def yield_binding(self, binding: Binding) -> None:
         resource, binding.resource = binding.resource, None
+        binding.lent = False
         assert resource is not None
         if binding.aborted:
             self.forget(binding)
