@@ -36,6 +36,7 @@ def check(system: System) -> None:
     for name, state in system.states.items():
         _check_queue(f"queue of {name}", name, state.queue, places)
         _check_running(name, state, places)
+        _check_lent_slots(name, state)
     for task in system.tasks.values():
         _check_task(task, places.pop(task.id, NOWHERE), system)
     for stranger, where in places.items():
@@ -109,12 +110,6 @@ def _check_running(
     name: str, state: ResourceState, places: dict[int, list[str]]
 ) -> None:
     slots, running = state.slots, len(state.running)
-    if slots - state.lent > state.resource.slots:
-        raise BugError(f"{name} has more slots than are lent")
-    if state.lent != sum(task.lent for task in state.running.values()):
-        raise BugError(f"{name} counts {state.lent} lent slots")
-    if state.awaiting != sum(task.awaits for task in state.running.values()):
-        raise BugError(f"{name} counts {state.awaiting} tasks that wait for others")
     if running > slots:
         raise BugError(f"{name} runs more tasks than it has slots")
     if state.queue and not state.usable:
@@ -132,6 +127,16 @@ def _check_running(
         first = task.train[0] if task.train else None
         if task.resource != name or first is None or first.id not in state.running:
             raise BugError(f"task {task.id} is in no train that runs on {name}")
+
+
+def _check_lent_slots(name: str, state: ResourceState) -> None:
+    running = state.running.values()
+    if state.slots - state.lent > state.resource.slots:
+        raise BugError(f"{name} has more slots than its own and those that are lent")
+    if state.lent != sum(task.lent for task in running):
+        raise BugError(f"{name} counts {state.lent} lent slots")
+    if state.awaiting != sum(task.awaits for task in running):
+        raise BugError(f"{name} counts {state.awaiting} tasks that wait for others")
 
 
 def _check_accounts(system: System) -> None:
@@ -164,6 +169,7 @@ def _check_task(task: TaskRecord, places: list[str], system: System) -> None:
     wrong = (
         _misplaced(task, places)
         or _astray(task, system)
+        or _lending(task, system)
         or _idle(task, system)
         or _unready(task, system)
         or _parted(task, system)
@@ -192,16 +198,21 @@ def _astray(task: TaskRecord, system: System) -> str | None:
     leaving = task.leaving
     if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
-    if task.awaits != (task.id in system.awaited):
-        return "waits for others or not"
-    if (task.awaits or task.lent) and task.state is not State.RUNNING:
-        return "lends a slot, or has a lent one, but does not run"
     if leaving != (task.id in system.departing):
         return "intent and departing tasks disagree"
     if task.intent is not None and task.state is not State.RUNNING:
         return "has an intent, but does not run"
     if task.not_started and task.state is not State.RUNNING:
         return "unstarted in a train, but does not run"
+    return None
+
+
+def _lending(task: TaskRecord, system: System) -> str | None:
+    """Return what is wrong with a task that lends its slot, or has a lent one."""
+    if task.awaits != (task.id in system.awaited):
+        return "the tasks that wait for others are not those for which others are known"
+    if (task.awaits or task.lent) and task.state is not State.RUNNING:
+        return "lends a slot, or has a lent one, but does not run"
     return None
 
 

@@ -370,7 +370,13 @@ class Reactor:
         if task is None or not self.state.has_slot(task):
             return
         live = self.system.tasks
-        others = [o for o in event.others if o in live and o != task.id]
+        others = [
+            other
+            for other in event.others
+            if other in live
+            and other != task.id
+            and live[other].submitted.owner == task.submitted.owner
+        ]
         if others:
             self.state.await_others(task, others)
         else:

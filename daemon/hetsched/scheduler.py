@@ -55,9 +55,9 @@ from hetsched import policy as p
 from hetsched.breaker import Breaker
 from hetsched.decision_checks import SOONEST_WAKE, checked
 from hetsched.invariants import check
+from hetsched.lending import SlotLending
 from hetsched.limits import Limits
 from hetsched.reactor import Reactor
-from hetsched.lending import SlotLending
 from hetsched.state import SchedulerState
 from hetsched.system import System
 from hetsched.trains import Trains

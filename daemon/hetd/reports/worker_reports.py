@@ -84,6 +84,7 @@ class WorkerReports:
             m.SnapshotTaken: self.snapshots.taken,
             m.Resumed: self.snapshots.resumed,
             m.Parked: self.snapshots.parked,
+            m.Awaits: self._on_awaits,
         }
 
     def launcher_came(
@@ -408,7 +409,8 @@ class WorkerReports:
         | m.Failed
         | m.SnapshotTaken
         | m.Resumed
-        | m.Parked,
+        | m.Parked
+        | m.Awaits,
     ) -> None:
         """Take a report of the task that a worker runs or has loaded."""
         page = self._journal.live.get(message.task)
@@ -575,6 +577,11 @@ class WorkerReports:
         if record is not None and record.not_started:
             self._runtime.dispatch(e.TaskStarted(record.id, record.epoch))
 
+    def _on_awaits(self, page: TaskPage, message: m.Awaits) -> None:
+        others = tuple(TaskId(other) for other in message.others)
+        waits = e.OthersAwaited(TaskId(page.id), message.epoch, others)
+        self._runtime.dispatch(waits)
+
     def _on_failed(self, page: TaskPage, message: m.Failed) -> None:
         self._journal.close_segment(
             page,
@@ -679,4 +686,5 @@ Report = (
     | m.SnapshotTaken
     | m.Resumed
     | m.Parked
+    | m.Awaits
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,17 @@ from libtask.client.call import Call, cleaned, collected, raised
 from libtask.client.handles import outcome
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
+from libtask.task_waits import TaskFuture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from libtask.client.handles import TaskHandle
     from libtask.messages import TaskInfo, TaskSpec
 
 
-class CallFuture(Future[Any], TaskReference):
+class CallFuture(TaskFuture[Any], TaskReference):
     """The future of one call; as an argument of another call it stands for the value.
 
     A call can be cancelled until it runs, as in the standard library.
@@ -39,6 +41,8 @@ class CallFuture(Future[Any], TaskReference):
             each for each in task.inputs if isinstance(each, CallFuture)
         ]
         """Calls whose values it takes."""
+        self.ahead: Callable[[], Iterable[CallFuture]] = tuple
+        """Returns the submitted calls of its executor that have not ended."""
         self._users = 1
         """This call itself, until it has ended, and the calls that take its value."""
         self._users_lock = threading.Lock()
@@ -58,6 +62,12 @@ class CallFuture(Future[Any], TaskReference):
         if self.handle is None:
             raise InputError("a call that was not submitted has no result to pass")
         return self.handle.id
+
+    def awaited(self, socket: Path) -> list[int]:
+        """Return its task; while it waits to be submitted, those for whose ends it waits."""
+        before = [self] if self.handle is not None else self.ahead()
+        handles = [each.handle for each in before if each.handle is not None]
+        return [task for each in handles for task in each.ended.awaited(socket)]
 
     def reserve(self) -> bool:
         with self._users_lock:

@@ -30,6 +30,7 @@ from libtask.messages import (
     TaskList,
 )
 from libtask.results import has_pickled, restored
+from libtask.task_waits import TaskFuture, is_same_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,12 +55,26 @@ MOST_WATCHED = MAX_IDS
 class Follower(Protocol):
     """The interface of a client that a handle uses."""
 
+    path: Path
+
     def cancel(self, *ids: int) -> list[int]: ...
     def show(self, task_id: int) -> TaskInfo: ...
     def watch(self, *ids: int, progress: bool = True) -> TaskChanges: ...
     def adopt(self, task_id: int, path: Path | str) -> SnapshotSummary: ...
     def park(self, *ids: int, timeout: float = PARK_S) -> list[ParkedTask]: ...
     def follow_again(self, timeout: float | None = None) -> None: ...
+
+
+class EndFuture(TaskFuture[TaskChanged]):
+    """The future of the change that ended a task."""
+
+    def __init__(self, client: Follower, task_id: int) -> None:
+        super().__init__()
+        self._client = client
+        self._task = task_id
+
+    def awaited(self, socket: Path) -> list[int]:
+        return [self._task] if is_same_socket(self._client.path, socket) else []
 
 
 class TaskHandle(TaskReference):
@@ -84,7 +99,7 @@ class TaskHandle(TaskReference):
         self.known = self.own = False
         self._end: TaskChanged | BaseException | None = None
         """The change that ended the task, or why that will never be known."""
-        self._future: Future[TaskChanged] | None = None
+        self._future: EndFuture | None = None
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id} {self.state}>"
@@ -113,14 +128,14 @@ class TaskHandle(TaskReference):
         return self.last.progress if self.last else 0.0
 
     @property
-    def ended(self) -> Future[TaskChanged]:
+    def ended(self) -> EndFuture:
         """Future of the change that ended the task.
 
         It is made when it is first asked for: it takes six times the memory of the rest.
         """
         with _ENDING:
             if self._future is None:
-                self._future = Future()
+                self._future = EndFuture(self._client, self.id)
                 if self._end is not None:
                     _set(self._future, self._end)
             return self._future

@@ -62,8 +62,8 @@ class Submissions:
         self._waiting: deque[CallFuture] = deque()
         self._blocked: set[CallFuture] = set()
         """Calls that take values of calls which are not submitted yet."""
-        self._under_way = 0
-        """Number of calls that are being submitted or have not ended since."""
+        self._under_way: set[CallFuture] = set()
+        """Calls that are being submitted or have not ended since."""
         self._sending = False
         """Whether a thread sends: it goes on while there is anything to send."""
 
@@ -83,6 +83,7 @@ class Submissions:
         """Submit calls, each as soon as possible; does not wait."""
         ready = []
         for future in futures:
+            future.ahead = self.under_way
             if future.spec is not None:
                 ready.append(future)
             else:
@@ -90,6 +91,10 @@ class Submissions:
         with self._lock:
             self._waiting.extend(ready)
         self._start_sending()
+
+    def under_way(self) -> list[CallFuture]:
+        with self._lock:
+            return list(self._under_way)
 
     def _block(self, future: CallFuture) -> None:
         """Keep a call back until those whose values it takes are submitted."""
@@ -123,7 +128,7 @@ class Submissions:
             raise
 
     def _may_send(self) -> bool:
-        has_room = self._most is None or self._under_way < self._most
+        has_room = self._most is None or len(self._under_way) < self._most
         return has_room and bool(self._waiting)
 
     def _send_waiting(self) -> None:
@@ -138,7 +143,7 @@ class Submissions:
                 future = self._waiting.popleft()
                 if not self._drop_if_void(future):
                     some.append(future)
-                    self._under_way += 1
+                    self._under_way.add(future)
             self._sending = bool(some)
         return some
 
@@ -188,5 +193,5 @@ class Submissions:
 
     def _end(self, future: CallFuture) -> None:
         with self._lock:
-            self._under_way -= 1
+            self._under_way.discard(future)
         self._on_end(future)

@@ -11,6 +11,7 @@ from libtask.messages.base import (
     MAX_TASKS,
     TRACE_BYTES,
     Amount,
+    Ids,
     Message,
     NameText,
     Seconds,
@@ -312,6 +313,14 @@ class Parked(Message, frozen=True):
     epoch: Whole
 
 
+class Awaits(Message, frozen=True):
+    """The code of the task waits for these tasks; none: it goes on."""
+
+    task: Whole
+    epoch: Whole
+    others: Ids
+
+
 class Finished(SegmentTotals, frozen=True):
     """The task completed; `result` is its saved result."""
 
@@ -375,6 +384,7 @@ FromWorker = (
     | SnapshotTaken
     | Resumed
     | Parked
+    | Awaits
     | SnapshotsHeld
     | AttachmentsHeld
     | ResultsHeld

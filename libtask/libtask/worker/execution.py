@@ -289,12 +289,12 @@ class Execution:
         return True
 
     def suspend(self) -> None:
-        """Record that the command is suspended: its time does not count from now on."""
+        """Record that its code does not compute: its time does not count from now on."""
         if self._suspended_ns == 0:
             self._suspended_ns = time.perf_counter_ns()
 
     def resume(self) -> None:
-        """Record that the command continues."""
+        """Record that its code continues."""
         if self._suspended_ns:
             self._accounted_ns += time.perf_counter_ns() - self._suspended_ns
             self._suspended_ns = 0

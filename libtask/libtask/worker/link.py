@@ -162,6 +162,11 @@ class Link:
             finally:
                 self._poller.unregister(descriptor)
 
+    def renew_if_lost(self) -> None:
+        """Open another connection if this one is lost; messages that have come are kept."""
+        with self._lock:
+            self._take()
+
     def await_welcome(self, timeout: float) -> None:
         """Wait for hetd's reply to the registration; commands that arrive first are kept.
 

@@ -55,6 +55,7 @@ from libtask.messages import (
 from libtask.phase import Phase, own_page
 from libtask.result_files import FOLDER, ResultFiles
 from libtask.results import EncodedResult, ResultEncoder
+from libtask.task_waits import set_reporter
 from libtask.worker.checkpoint_hook import CheckpointHook
 from libtask.worker.environment import AppCache, DeviceCache, Folder
 from libtask.worker.execution import (
@@ -72,6 +73,7 @@ from libtask.worker.options import Lifetime
 from libtask.worker.pending_report import PendingReport
 from libtask.worker.segment_output import SegmentOutput
 from libtask.worker.snapshot_writer import SnapshotWriter
+from libtask.worker.wait_reports import WaitReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -380,6 +382,11 @@ class Worker:
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures
         hook.follow(execution, time.perf_counter_ns())
+        set_reporter(
+            WaitReports(
+                self._link, self._options.socket, loaded.task, loaded.epoch, execution
+            )
+        )
         self._runs_on = order.device.name
         copies_out = device.copies_out
         try:
@@ -390,6 +397,7 @@ class Worker:
                 self._snapshot_writer.save_before_failure(loaded)
             raise
         finally:
+            set_reporter(None)
             self._runs_on = ""
             hook.leave()
         if isinstance(outcome, Completed) and _is_shared(loaded, checkpoint):
