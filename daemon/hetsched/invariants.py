@@ -131,7 +131,7 @@ def _check_running(
 
 def _check_lent_slots(name: str, state: ResourceState) -> None:
     running = state.running.values()
-    if state.slots - state.lent > state.resource.slots:
+    if state.own_slots > state.resource.slots:
         raise BugError(f"{name} has more slots than its own and those that are lent")
     if state.lent != sum(task.lent for task in running):
         raise BugError(f"{name} counts {state.lent} lent slots")

@@ -15,11 +15,11 @@ from msgspec import structs
 
 from hetsched import actions as a
 from hetsched.arrays import ArrayLimits
+from hetsched.awaited import AwaitedTasks
 from hetsched.beginnings import pause
 from hetsched.breaker import LONGEST_REASON, Fault, Pair, key_of
 from hetsched.fair_shares import FairShares
 from hetsched.graphs import STEPS_OF_DECISION
-from hetsched.lending import AwaitedTasks
 from hetsched.needs import NeedsLedger
 from hetsched.queues import RunQueue
 from hetsched.quotas import AdmissionQuota

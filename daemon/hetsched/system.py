@@ -20,9 +20,9 @@ from hetsched.tasks import TaskRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hetsched.awaited import AwaitedTasks
     from hetsched.contention import ContentionModel, Loads
     from hetsched.graphs import JobGraph
-    from hetsched.lending import AwaitedTasks
     from hetsched.tasks import Row
 
 
@@ -104,6 +104,11 @@ class ResourceState:
         self.attained += (now - self.attained_at) // max(len(self.running), 1)
         self.attained_at = now
         return self.attained
+
+    @property
+    def own_slots(self) -> int:
+        """Slots that tasks may use, without those that are lent."""
+        return self.slots - self.lent
 
     @property
     def usable(self) -> bool:

@@ -148,8 +148,8 @@ def _wait(
                 return False
             pending = [each for each in futures if not each.done()]
             tasks = [task for each in pending for task in each.awaited(reporter.socket)]
-            reporter.report(tasks)
             reported = True
+            reporter.report(tasks)
             pause = min(2 * pause, RENEWAL_S)
     finally:
         if reported:

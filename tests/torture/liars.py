@@ -388,6 +388,7 @@ class Liar:
                     task, epoch, record.done, record.done + 9, record.done + 9
                 ),
                 m.Parked(task, epoch),
+                m.Awaits(task, epoch, list(range(chance.randint(0, 2 * task + 2)))),
             )
         )
         self._say(self._holder(task) or self._peer(), message)

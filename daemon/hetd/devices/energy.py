@@ -114,7 +114,8 @@ class _Account:
             self.idle += drawn
             return
         proven = sum([share.proven for share in self.running.values()])
-        self.busy_s += seconds * proven
+        # a task that waits for others has none: it lends its own
+        self.busy_s += seconds * min(proven, self.resource.slots)
         if proven:
             self.busy += drawn
         self._divide(drawn, seconds, alone=not proven)

@@ -68,7 +68,7 @@ class ResourceRequests:
             m.ResourceChanged(
                 name,
                 self._condition(name),
-                states[name].slots if states[name].usable else 0,
+                states[name].own_slots if states[name].usable else 0,
                 self._reason(name),
             )
             for name in self._devices
@@ -79,7 +79,7 @@ class ResourceRequests:
         state = self._system.states[name]
         if self._health.unusable(name):
             return "unusable"
-        if not (state.up and state.slots):
+        if not (state.up and state.own_slots):
             return "lost"
         return "draining" if state.draining else "up"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,7 @@ PARENT, CHILD, OTHER = TaskId(1), TaskId(2), TaskId(3)
 SECONDS = {"any": {"cpu": 10.0, "gpu0": 5.0}}
 
 
-def on_cpu(task: int, **fields: object) -> e.TaskSubmitted:
+def on_cpu(task: int, **fields: Any) -> e.TaskSubmitted:
     return a_task(task, kinds={"cpu"}, **fields)
 
 
