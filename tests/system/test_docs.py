@@ -176,6 +176,7 @@ def escape_counts(n: int, limit: int) -> Any:
         "environment",
         "results-as-parameters",
         "functions",
+        "calls-that-wait",
         "dask",
         "joblib",
     ],

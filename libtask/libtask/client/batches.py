@@ -19,12 +19,10 @@ from libtask.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from concurrent.futures import Future
     from pathlib import Path
 
     from libtask.client.control import ControlRequests
     from libtask.client.handles import TaskHandle
-    from libtask.messages import TaskChanged
 
 Handle = TypeVar("Handle", bound="TaskHandle")
 
@@ -46,9 +44,7 @@ def as_completed(
         TimeoutError: not all have ended `timeout` seconds after the call.
 
     """
-    by_future: dict[Future[TaskChanged], Handle] = {
-        handle.ended: handle for handle in handles
-    }
+    by_future = {handle.ended: handle for handle in handles}
     for future in futures_as_completed(by_future, timeout):
         yield by_future[future]
 

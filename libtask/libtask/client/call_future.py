@@ -12,7 +12,7 @@ from libtask.client.call import Call, cleaned, collected, raised
 from libtask.client.handles import outcome
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
-from libtask.task_waits import TaskFuture
+from libtask.task_waits import TaskFuture, is_same_socket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +67,7 @@ class CallFuture(TaskFuture[Any], TaskReference):
         """Return its task; while it waits to be submitted, those for whose ends it waits."""
         before = [self] if self.handle is not None else self.ahead()
         handles = [each.handle for each in before if each.handle is not None]
-        return [task for each in handles for task in each.ended.awaited(socket)]
+        return [each.id for each in handles if is_same_socket(each.socket, socket)]
 
     def reserve(self) -> bool:
         with self._users_lock:

@@ -68,13 +68,13 @@ class Follower(Protocol):
 class EndFuture(TaskFuture[TaskChanged]):
     """The future of the change that ended a task."""
 
-    def __init__(self, client: Follower, task_id: int) -> None:
+    def __init__(self, task_id: int, socket: Path) -> None:
         super().__init__()
-        self._client = client
         self._task = task_id
+        self._socket = socket
 
     def awaited(self, socket: Path) -> list[int]:
-        return [self._task] if is_same_socket(self._client.path, socket) else []
+        return [self._task] if is_same_socket(self._socket, socket) else []
 
 
 class TaskHandle(TaskReference):
@@ -111,6 +111,11 @@ class TaskHandle(TaskReference):
         return task_html(self.info())
 
     @property
+    def socket(self) -> Path:
+        """The socket of the hetd that has the task."""
+        return self._client.path
+
+    @property
     def input_id(self) -> int:
         return self.id
 
@@ -128,14 +133,14 @@ class TaskHandle(TaskReference):
         return self.last.progress if self.last else 0.0
 
     @property
-    def ended(self) -> EndFuture:
+    def ended(self) -> Future[TaskChanged]:
         """Future of the change that ended the task.
 
         It is made when it is first asked for: it takes six times the memory of the rest.
         """
         with _ENDING:
             if self._future is None:
-                self._future = EndFuture(self._client, self.id)
+                self._future = EndFuture(self.id, self.socket)
                 if self._end is not None:
                     _set(self._future, self._end)
             return self._future
