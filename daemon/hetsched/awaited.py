@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hetsched.ids import TaskId
 
@@ -20,6 +20,9 @@ class AwaitedTasks:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter(self._known)
 
     def take(self) -> TaskId:
         """Return the next one, which is then to be forgotten or to be put back."""

@@ -175,7 +175,7 @@ def _why(system: System, task: TaskRecord, before: Counter[Row]) -> str:
         case State.WAITING:
             return _why_not_ready(system, task)
         case State.RUNNING:
-            return _why_running(task)
+            return _why_running(system, task)
         case _:
             return _why_waiting(system, task, before)
 
@@ -211,7 +211,7 @@ def _some(tasks: list[TaskId]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _why_running(task: TaskRecord) -> str:
+def _why_running(system: System, task: TaskRecord) -> str:
     if task.not_started and task.train:
         return f"waits for {task.resource}, in the worker that runs task {task.train[0].id}"
     if task.cancelling is not None:
@@ -221,6 +221,17 @@ def _why_running(task: TaskRecord) -> str:
     if task.preempting:
         destination = task.destination or "wherever the policy says"
         return f"leaves {task.resource} at its next checkpoint for {destination}"
+    return _how_it_runs(system, task)
+
+
+def _how_it_runs(system: System, task: TaskRecord) -> str:
+    if task.awaits:
+        others = sorted(
+            other for other in system.awaited[task.id] if other in system.tasks
+        )
+        return f"waits on {task.resource} for {_some(others)}, which may use its slot"
+    if task.lent:
+        return f"runs on {task.resource}, in the slot of a task that waits for it"
     return f"runs on {task.resource}"
 
 

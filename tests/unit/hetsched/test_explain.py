@@ -94,6 +94,23 @@ def test_tasks_on_a_shared_resource_slow_each_other() -> None:
     assert (found.wait, found.remaining, found.finish) == (0.0, 1.0, 2.0)
 
 
+def test_code_that_waits_for_other_tasks_names_them() -> None:
+    harness = a_node()
+    for number in (1, 2, 3, 4):
+        harness.handle(a_task(number, "heat", kinds={"gpu"}))
+    one, two, three = (a_task(number).task for number in (1, 2, 3))
+    harness.handle(e.OthersAwaited(one, 1, (three, two)))
+
+    assert explained(harness, 1).why == "waits on gpu0 for 2, 3, which may use its slot"
+    lent = "runs on gpu0, in the slot of a task that waits for it"
+    assert [explained(harness, 3).why, explained(harness, 2).why] == [
+        lent,
+        "waits for gpu0, behind 2 others",
+    ]
+    harness.handle(e.TaskCancelled(two))
+    assert explained(harness, 1).why == "waits on gpu0 for 3, which may use its slot"
+
+
 @pytest.mark.parametrize(
     ("fields", "event", "note"),
     [
