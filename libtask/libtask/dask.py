@@ -22,6 +22,7 @@ from libtask.client.call import alone
 from libtask.client.client import Client
 from libtask.errors import InputError
 from libtask.inputs import TaskReference
+from libtask.messages import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -107,7 +108,7 @@ def submit(client: Client, dsk: Graph, keys: list[Any]) -> dict[Any, TaskHandle]
     for index, key in enumerate(order):
         function, arguments = _call_of(dsk[key], dsk, position, index)
         call = alone(client.path, function, arguments)
-        specs.append(describe(call, "call", options))
+        specs.append(describe(call, CALL, options))
     return dict(zip(order, client.submit_specs(specs), strict=True))
 
 

@@ -48,7 +48,7 @@ def pending_requests(page: TaskPage, resources: frozenset[str]) -> Iterator[e.Ev
         yield e.TaskCancelled(task, runtime.cancelling)
 
 
-GENERIC = frozenset({"call", m.COMMAND})
+GENERIC = frozenset({m.CALL, m.COMMAND})
 """Applications that run any function, or any program: their types tell which."""
 NO_TASKS: frozenset[TaskId] = frozenset()
 LONGEST_NAME = 1024

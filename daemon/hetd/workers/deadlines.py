@@ -19,6 +19,7 @@ USUAL_STRIPS = 20
 """A strip may take this many times as long as the task's usual strips."""
 COPY_BYTES_PER_S = 50e6
 """Slowest rate at which state is copied, or written to a disk, at a checkpoint."""
+NEVER: Nanoseconds = 1 << 62
 SETTLED = 2
 """Reports, 0.1 s apart, after which only strips count: kernels are compiled by then."""
 
@@ -71,7 +72,12 @@ class Deadlines:
         self._memory = memory
 
     def begin(
-        self, state_bytes: int, now: Nanoseconds, *, patient: bool = False
+        self,
+        state_bytes: int,
+        now: Nanoseconds,
+        *,
+        patient: bool = False,
+        endless: bool = False,
     ) -> WatchedTask:
         """Return the deadline of a task that begins to run in a worker.
 
@@ -79,8 +85,11 @@ class Deadlines:
             state_bytes: bytes of state that it claims to copy.
             now: the present instant.
             patient: whether any strip may take as long as setting up.
+            endless: whether it has no checkpoints, and no deadline.
 
         """
+        if endless:
+            return WatchedTask(0, self._strip, now, NEVER)
         copied = min(max(state_bytes, 0), self._memory)
         copying = int(copied / COPY_BYTES_PER_S * SECOND)
         least = max(self._strip, self._setup) if patient else self._strip
@@ -109,6 +118,11 @@ class Deadlines:
             watched.deadline = now + self._setup + watched.copying
         elif not watched.ordered:
             watched.deadline = now + self._limit(watched)
+
+    def defer(self, watched: WatchedTask, now: Nanoseconds) -> None:
+        """Give a task that waits for others the time to set up from now on."""
+        least = now + self._setup + watched.copying
+        watched.deadline = max(watched.deadline, least)
 
     def ordered(self, watched: WatchedTask, now: Nanoseconds) -> None:
         """Set the deadline of a task that was asked to yield: it may finish its strip."""

@@ -115,6 +115,8 @@ class PartResult(Record, frozen=True):
     stop: Whole
 
 
+CALL = "call"
+"""The application of functions (`TaskSpec.app`): they have no checkpoints."""
 COMMAND = "command"
 """The application of programs (`TaskSpec.app`): they have an environment of their own and an
 exit status, and write no snapshots."""

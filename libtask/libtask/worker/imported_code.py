@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from libtask.apps import is_value
+from libtask.messages import CALL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +37,6 @@ SUFFIXES = (".py", ".so")
 CACHE = "__pycache__"
 SITE = ("site-packages", "dist-packages")
 """Names of folders of installed packages."""
-CALL = "call"
-"""Application of functions, which, like classes by value, may refer to modules of the same
-names as those of others."""
 
 
 class FileStamp(NamedTuple):
@@ -94,6 +92,7 @@ class ImportedCode(MetaPathFinder):
             app: its application: a name, or `/abs/path/file.py:Class`.
 
         """
+        # functions may refer to modules of the same names as those of others, too
         by_value = app == CALL or is_value(app)
         path, _, class_name = app.rpartition(":")
         in_file = class_name and not by_value

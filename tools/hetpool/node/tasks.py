@@ -26,7 +26,7 @@ from hetpool.node.outputs import (
 from hetpool.outcomes import completed, ended
 from libtask.client.client import Client, Selection
 from libtask.errors import HetError, InputError
-from libtask.messages import ENDED, KINDS, MIN_LEASE_S, TaskSpec
+from libtask.messages import CALL, ENDED, KINDS, MIN_LEASE_S, TaskSpec
 from libtask.parameters import know_parameters
 from libtask.snapshots import export
 
@@ -336,7 +336,7 @@ class NodeTasks:
         Of a call, only the name of the function is known.
         """
         if job.call:
-            spec = TaskSpec("call", type=f"call/{job.app}", kinds=["cpu"])
+            spec = TaskSpec(CALL, type=f"call/{job.app}", kinds=["cpu"])
             found = self.client.estimate_spec(spec)
         else:
             found = self.client.estimate(job.app, job.params)

@@ -75,6 +75,61 @@ def test_the_reason_is_told_where_no_launcher_tells_it(
     assert page.reason == "no checkpoint was reached in 10 s: its worker ended"
 
 
+def test_a_call_of_a_function_may_take_any_time(shell: Shell, hands: Hands) -> None:
+    launcher = shell.launcher()
+    shell.worker("w")
+    (task,) = shell.submit(a_spec(app=m.CALL))
+    run = shell.run_of("w")
+    shell.ask(m.Drain(1, run.device.name, on=True))  # it is asked to leave, and cannot
+
+    for _ in range(100):
+        hands.seconds += 1000.0
+        shell.runtime.tick()
+
+    assert shell.sent.to("launcher1000", m.KillWorker) == []
+    # a lost process is noticed all the same
+    shell.reports.worker_exited(launcher, m.WorkerExited("w", -9))
+    page = shell.journal.find(task)
+    assert page is not None
+    assert (run.device.name, page.runtime.resource) == ("cpu", "gpu0")
+
+
+def test_saving_the_result_of_a_call_may_not(shell: Shell, hands: Hands) -> None:
+    shell.launcher()
+    shell.worker("w")
+    shell.submit(a_spec(app=m.CALL))
+    _report(shell, "w", shell.run_of("w"), 100)
+
+    hands.seconds += 51.0
+    shell.runtime.tick()
+
+    (kill,) = shell.sent.to("launcher1000", m.KillWorker)
+    assert kill.reason == "no strip was finished in 50 s"
+
+
+def test_a_task_that_waits_for_another_does_not_hang(
+    shell: Shell, hands: Hands
+) -> None:
+    shell.launcher()
+    shell.worker("w")
+    shell.submit(a_spec(resources=["cpu"]))
+    run = shell.run_of("w")
+    (other,) = shell.submit(a_spec(app=m.CALL, resources=["cpu"]))
+    shell.reports.report(a_peer("w"), m.Awaits(run.task, run.epoch, [other]))
+
+    for _ in range(100):
+        hands.seconds += 10.0
+        shell.runtime.tick()
+    assert shell.sent.to("launcher1000", m.KillWorker) == []
+
+    # from then on it has the time to set up again
+    shell.reports.report(a_peer("w"), m.Awaits(run.task, run.epoch, []))
+    for seconds, killed in ((49.0, 0), (2.0, 1)):
+        hands.seconds += seconds
+        shell.runtime.tick()
+        assert len(shell.sent.to("launcher1000", m.KillWorker)) == killed
+
+
 def test_a_program_of_the_users_own_may_hang(shell: Shell, hands: Hands) -> None:
     shell.launcher()
     shell.worker("own", own=True)
