@@ -43,6 +43,8 @@ class SlotLending:
     def fill(self) -> None:
         """Dispatch awaited tasks, where the slots of those that wait are all in use."""
         state, awaited = self._state, self._state.system.awaited
+        if not (state.may_lend or self._unseen):
+            return  # usually
         if state.may_lend:
             state.may_lend = False
             self._unseen = {number: len(others) for number, others in awaited.items()}
@@ -50,9 +52,8 @@ class SlotLending:
         while self._unseen and self._budget > 0:
             number = next(iter(self._unseen))
             if number in awaited:
-                awaited[number] = awaited.pop(
-                    number
-                )  # the next call begins with others
+                # the next call begins with another one
+                awaited[number] = awaited.pop(number)
                 self._lend_for(state.system.tasks[number])
             if self._budget > 0:
                 self._unseen.pop(number)

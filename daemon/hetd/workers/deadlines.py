@@ -119,11 +119,6 @@ class Deadlines:
         elif not watched.ordered:
             watched.deadline = now + self._limit(watched)
 
-    def defer(self, watched: WatchedTask, now: Nanoseconds) -> None:
-        """Give a task that waits for others the time to set up from now on."""
-        least = now + self._setup + watched.copying
-        watched.deadline = max(watched.deadline, least)
-
     def ordered(self, watched: WatchedTask, now: Nanoseconds) -> None:
         """Set the deadline of a task that was asked to yield: it may finish its strip."""
         if not watched.ordered:

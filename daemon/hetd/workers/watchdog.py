@@ -222,26 +222,20 @@ class Watchdog:
 
     def _look_at_deadlines(self, now: Nanoseconds) -> Iterator[Sequence[e.Event]]:
         tasks = self._system.tasks
-        self._forget_excuses()
+        if len(self._excused) > EXCUSES:
+            for task in self._excused.keys() - tasks.keys():
+                del self._excused[task]
         overdue = []
         for binding in self._pool.bindings():
             record = tasks.get(binding.task)
             if record is None or record.state is not State.RUNNING:
                 binding.watched, binding.kill_reason = None, ""
-            elif binding.watched is not None and record.awaits:
-                self._deadlines.defer(binding.watched, now)
             elif binding.watched is not None and binding.watched.deadline <= now:
                 complaint = self._deadlines.complaint(binding.watched)
                 overdue.append((record, binding, complaint))
         for record, binding, complaint in overdue:
             if record.epoch == binding.epoch and self._is_bound(binding):
                 yield self._is_overdue(record, binding, complaint)
-
-    def _forget_excuses(self) -> None:
-        """Forget those of tasks that have ended, if they are many."""
-        if len(self._excused) > EXCUSES:
-            for task in self._excused.keys() - self._system.tasks.keys():
-                del self._excused[task]
 
     def _is_bound(self, binding: Binding) -> bool:
         """Whether a binding has not been deleted meanwhile."""

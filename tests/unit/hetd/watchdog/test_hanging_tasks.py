@@ -107,29 +107,6 @@ def test_saving_the_result_of_a_call_may_not(shell: Shell, hands: Hands) -> None
     assert kill.reason == "no strip was finished in 50 s"
 
 
-def test_a_task_that_waits_for_another_does_not_hang(
-    shell: Shell, hands: Hands
-) -> None:
-    shell.launcher()
-    shell.worker("w")
-    shell.submit(a_spec(resources=["cpu"]))
-    run = shell.run_of("w")
-    (other,) = shell.submit(a_spec(app=m.CALL, resources=["cpu"]))
-    shell.reports.report(a_peer("w"), m.Awaits(run.task, run.epoch, [other]))
-
-    for _ in range(100):
-        hands.seconds += 10.0
-        shell.runtime.tick()
-    assert shell.sent.to("launcher1000", m.KillWorker) == []
-
-    # from then on it has the time to set up again
-    shell.reports.report(a_peer("w"), m.Awaits(run.task, run.epoch, []))
-    for seconds, killed in ((49.0, 0), (2.0, 1)):
-        hands.seconds += seconds
-        shell.runtime.tick()
-        assert len(shell.sent.to("launcher1000", m.KillWorker)) == killed
-
-
 def test_a_program_of_the_users_own_may_hang(shell: Shell, hands: Hands) -> None:
     shell.launcher()
     shell.worker("own", own=True)
