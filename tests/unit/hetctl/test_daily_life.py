@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_an_awaited_task_reports_its_state() -> None:
 
 
 def test_a_timeout_says_of_what() -> None:
-    client: Any = None
+    client: Any = SimpleNamespace(path=Path("nowhere"))
     handle = TaskHandle(client, 7)
 
     for waits in (handle.wait, handle.result):

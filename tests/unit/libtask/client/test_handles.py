@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -14,15 +15,19 @@ from libtask.messages import TaskChanged, TaskInfo
 from libtask.results import ResultEncoder, has_pickled
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from libtask.messages import TaskState
 
-NOBODY = cast("Follower", None)
-"""No client: these handles ask it nothing."""
+
+class _Nobody:
+    """A client that is asked nothing."""
+
+    path = Path("nowhere")
 
 
-class _GoneDaemon:
+NOBODY = cast("Follower", _Nobody())
+
+
+class _GoneDaemon(_Nobody):
     """A client whose daemon does not come back."""
 
     def follow_again(self, _timeout: float | None = None) -> None:
