@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import pytest
 
 from libtask.client.client import Client
@@ -26,6 +28,9 @@ kind = "cpu"
 driver = "null"
 """
 CALLS = 3
+
+# workers cannot import this module
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
