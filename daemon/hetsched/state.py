@@ -486,8 +486,7 @@ class SchedulerState:
 
     def await_others(self, task: TaskRecord, others: Sequence[TaskId]) -> None:
         """Record that the code of a task that has a slot waits for these unfinished tasks."""
-        if not task.awaits:
-            task.awaits = True
+        if task.id not in self.system.awaited:
             self.system.states[task.assigned_to].awaiting += 1
             self.recall_behind(task)  # it may wait for them
         self.system.awaited[task.id] = AwaitedTasks(others)
@@ -495,10 +494,8 @@ class SchedulerState:
 
     def await_no_more(self, task: TaskRecord) -> None:
         """Record that the code of a task goes on, or that the task leaves its slot."""
-        if task.awaits:
-            task.awaits = False
+        if self.system.awaited.pop(task.id, None) is not None:
             self.system.states[task.assigned_to].awaiting -= 1
-            del self.system.awaited[task.id]
 
     def lend_slot(self, task: TaskRecord, state: ResourceState) -> None:
         """Make a slot for a task that another one, which has a slot there, waits for."""

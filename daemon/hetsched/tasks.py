@@ -311,7 +311,6 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
         granule: share of its work at whose multiples parts begin, as its worker said; 0:
             it was not asked.
         parts_left: those of its parts that have not ended.
-        awaits: whether its code waits for other tasks (`hetsched.lending`).
 
     """
 
@@ -342,7 +341,6 @@ class TaskRecord(TaskRuntime, kw_only=True, eq=False):
     splits_for: str | None = None
     granule: float = 0.0
     parts_left: frozenset[TaskId] = frozenset()
-    awaits: bool = False
     story: list[tuple[Nanoseconds, State, Step, State]] = []
 
     @property

@@ -166,3 +166,8 @@ def _reason(path: Path, error: OSError) -> str:
     if isinstance(error, TimeoutError) or error.errno == errno.EAGAIN:
         return f"no answer: the daemon at {path} lets nobody in; it hangs or is flooded"
     return f"cannot connect to {path}: {error.strerror or error}; {_remedy(path)}"
+
+
+def is_same_socket(one: Path, other: Path) -> bool:
+    """Whether two paths are of one hetd's socket."""
+    return one == other or os.path.realpath(one) == os.path.realpath(other)

@@ -62,11 +62,6 @@ def _reporter() -> WaitReporter | None:
     return _reporters.reporter
 
 
-def is_same_socket(one: Path, other: Path) -> bool:
-    """Whether two paths are of one hetd's socket."""
-    return one == other or os.path.realpath(one) == os.path.realpath(other)
-
-
 class TaskFuture(Future[T]):
     """A future that one or more tasks set."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cloudpickle
 import pytest
 
 from libtask.client.client import Client
-from system.private_daemon import PATIENCE, SETTINGS, eventually
+from system.private_daemon import PATIENCE, SETTINGS, eventually, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,9 +34,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
-def one_slot() -> Any:
-    from system.private_daemon import opened
-
+def one_slot() -> Iterator[PrivateDaemon]:
     with opened(SETTINGS + ONE_SLOT) as daemon:
         yield daemon
 

@@ -20,6 +20,7 @@ USUAL_STRIPS = 20
 COPY_BYTES_PER_S = 50e6
 """Slowest rate at which state is copied, or written to a disk, at a checkpoint."""
 NEVER: Nanoseconds = 1 << 62
+"""Deadline of a task without one."""
 SETTLED = 2
 """Reports, 0.1 s apart, after which only strips count: kernels are compiled by then."""
 

@@ -225,7 +225,7 @@ def _why_running(system: System, task: TaskRecord) -> str:
 
 
 def _how_it_runs(system: System, task: TaskRecord) -> str:
-    if task.awaits:
+    if task.id in system.awaited:
         others = sorted(
             other for other in system.awaited[task.id] if other in system.tasks
         )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from libtask.client.call import Call, cleaned, collected, raised
 from libtask.client.handles import outcome
+from libtask.endpoint import is_same_socket
 from libtask.errors import HetError, InputError
 from libtask.inputs import TaskReference
-from libtask.task_waits import TaskFuture, is_same_socket
+from libtask.task_waits import TaskFuture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,6 +12,7 @@ from libtask.client.connection import ConnectionLostError
 from libtask.client.control import PARK_S
 from libtask.client.logs import logs_of
 from libtask.client.subscription import PAGE, as_change
+from libtask.endpoint import is_same_socket
 from libtask.errors import (
     DaemonUnreachableError,
     HetError,
@@ -30,7 +31,7 @@ from libtask.messages import (
     TaskList,
 )
 from libtask.results import has_pickled, restored
-from libtask.task_waits import TaskFuture, is_same_socket
+from libtask.task_waits import TaskFuture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask import task_waits
-from libtask.task_waits import TaskFuture, is_same_socket, set_reporter
+from libtask.task_waits import TaskFuture, set_reporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,10 +199,3 @@ def test_outside_a_task_nothing_is_reported() -> None:
 
     assert wait([future], 10).done == {future}
     assert future.result() == 1
-
-
-def test_a_socket_has_several_names(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "hetd.sock")
-
-    assert is_same_socket(tmp_path / "link", tmp_path / "hetd.sock")
-    assert not is_same_socket(tmp_path / "other", tmp_path / "hetd.sock")

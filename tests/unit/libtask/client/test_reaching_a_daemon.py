@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from libtask.client.client import Client
-from libtask.endpoint import SYSTEM_SOCKET, default_socket, probe, run_directory
+from libtask.endpoint import (
+    SYSTEM_SOCKET,
+    default_socket,
+    is_same_socket,
+    probe,
+    run_directory,
+)
 from libtask.errors import DaemonUnreachableError, HetError, InputError
 from unit.fake_daemon import FakeDaemon
 
@@ -65,6 +71,13 @@ def test_a_runtime_directory_of_somebody_else_is_not_used(
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert told.endswith(f"; using {system}\n")
+
+
+def test_a_socket_has_several_names(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "hetd.sock")
+
+    assert is_same_socket(tmp_path / "link", tmp_path / "hetd.sock")
+    assert not is_same_socket(tmp_path / "other", tmp_path / "hetd.sock")
 
 
 def test_absent_daemon(tmp_path: Path) -> None:
