@@ -83,7 +83,7 @@ class TaskFuture(Future[T]):
         """Wait in a task until this is done; return the seconds that are left to wait."""
         if self.done() or _reporter() is None:
             return timeout
-        _wait([self], self._done_within, timeout)
+        _wait(lambda: [self], self._done_within, timeout)
         return 0.0 if timeout is not None else None
 
     def _done_within(self, seconds: float | None) -> bool:
@@ -122,11 +122,25 @@ class _ReportedEvent(threading.Event):
         self.futures: list[TaskFuture[Any]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        return _wait(self.futures, super().wait, timeout)
+        return _wait(lambda: self.futures, super().wait, timeout)
+
+
+def join(
+    thread: threading.Thread, futures: Callable[[], Iterable[TaskFuture[Any]]]
+) -> None:
+    """Wait for a thread, which ends when futures are done: `futures` returns them."""
+
+    def ends_within(seconds: float | None) -> bool:
+        thread.join(seconds)
+        return not thread.is_alive()
+
+    _wait(futures, ends_within, None)
 
 
 def _wait(
-    futures: Iterable[TaskFuture[Any]], wait: Wait, timeout: float | None
+    futures: Callable[[], Iterable[TaskFuture[Any]]],
+    wait: Wait,
+    timeout: float | None,
 ) -> bool:
     """Wait; report which tasks the futures wait for, if this is the thread of a task."""
     reporter = _reporter()
@@ -141,7 +155,7 @@ def _wait(
                 return True
             if left <= pause and deadline is not None:
                 return False
-            pending = [each for each in futures if not each.done()]
+            pending = [each for each in futures() if not each.done()]
             tasks = [task for each in pending for task in each.awaited(reporter.socket)]
             reported = True
             reporter.report(tasks)

@@ -28,10 +28,12 @@ from libtask.endpoint import run_directory
 from libtask.errors import HetError
 from libtask.messages import Kind
 from libtask.parameters import converted
+from libtask.task_waits import join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
+    from types import TracebackType
 
     from libtask.messages import TaskInfo
 
@@ -156,13 +158,42 @@ class TaskExecutor(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  the standard's signature
         """Accept no more calls; with `wait`, wait until the submitted ones have ended."""
         with self._lock:
-            self._closed = True
-            pending, thread = list(self._pending), self._thread
+            self._closed, thread = True, self._thread
         if cancel_futures:
-            self._cancel(pending)
+            self._cancel(self._unfinished())
         self._ended.put(None)
         if wait and thread is not None:
-            thread.join()
+            join(thread, self._unfinished)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for the calls; after Ctrl-C cancel them instead, also those that run."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        try:
+            self.shutdown(wait=not interrupted)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+        finally:
+            if interrupted:
+                self._stop_all()
+
+    def _unfinished(self) -> list[CallFuture]:
+        with self._lock:
+            return list(self._pending)
+
+    def _stop_all(self) -> None:
+        """Cancel all calls; they go on if hetd is away."""
+        pending = self._unfinished()
+        for each in pending:
+            each.withdraw()
+        handles = [each.handle for each in pending if each.handle is not None]
+        with suppress(HetError):
+            self._client.cancel(*(handle.id for handle in handles))
 
     def _submit_all(self, calls: Iterator[PlainCall]) -> list[CallFuture]:
         """Submit calls as they are pickled; give up those before one that cannot be."""

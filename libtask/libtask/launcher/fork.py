@@ -52,6 +52,7 @@ def run_worker(
             end_processes=TaskCleanup().end_processes,
             code=code,
             limit_memory=MemoryLimit(group).set,
+            interrupts=True,
         ).run()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may return into the launcher's code

@@ -1,7 +1,7 @@
 """The link from a worker or a launcher to hetd, which outlives restarts of hetd.
 
 Only the owner's main thread uses it (clients have `connection`, which serves many threads);
-while that computes a task, a `RecallThread` serves it. When the connection breaks, a new
+while that computes a task, threads serve it (`interval_thread`). When the connection breaks, a new
 socket replaces the old one, so that the registration is always the first message to a new
 hetd; libzmq retries until there is one. Commands of the old connection that were not
 received yet are dropped: the registration tells hetd which task its owner holds.
@@ -34,7 +34,7 @@ from libtask.messages import (
     encode,
 )
 from libtask.wording import one_line
-from libtask.worker.recall_thread import RecallThread
+from libtask.worker.interval_thread import IntervalThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,8 @@ SHORT_S = BATCH_S / 2
 expected to take as long."""
 READABLE = int(zmq.POLLIN)
 """As a flag of an enumeration it would be combined by Python code, which is slow."""
+RECALL_S = 0.01
+"""Seconds between two looks for recalls while a task computes."""
 RENEWAL_PAUSE = 0.1
 """Minimum seconds between two connections, which limits retries after a refusal."""
 
@@ -87,7 +89,7 @@ class Link:
         self._path = path
         self._registration = registration
         self._begin_empty()
-        self._recall_thread = RecallThread(self.serve)
+        self._recall_thread = IntervalThread("hetd-recalls", RECALL_S, self.serve)
         self._poller = zmq.Poller()
         self._context = zmq.Context()
         self._connect()
@@ -149,6 +151,22 @@ class Link:
             while self._batch_runs and self._read_all():
                 pass
             return bool(self._batched) or self._batch_runs
+
+    def take_abort(self, task: int, epoch: int) -> bool:
+        """Take the command to abort a task that computes; return whether it has come.
+
+        Another thread may call it. It renews no lost connection.
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            while self._read_all():
+                pass
+            for message in self._inbox:
+                if message == Abort(task=task, epoch=epoch):
+                    self._inbox.remove(message)
+                    return True
+        return False
 
     def wait_for(self, descriptor: int, seconds: float) -> None:
         """Wait for a message or for the descriptor to be readable, at most `seconds`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from libtask.messages import MAX_IDS, Awaits
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from libtask.worker.execution import Execution
@@ -21,28 +22,37 @@ class WaitReports:
         socket: its socket.
         task: the running task; `epoch`: of its binding.
         execution: its execution.
+        uninterrupted: puts an interruption of the task's code off while the link is in use.
 
     """
 
-    def __init__(
-        self, link: Link, socket: Path, task: int, epoch: int, execution: Execution
+    def __init__(  # noqa: PLR0913, PLR0917  what one execution has
+        self,
+        link: Link,
+        socket: Path,
+        task: int,
+        epoch: int,
+        execution: Execution,
+        uninterrupted: AbstractContextManager[None],
     ) -> None:
         self.socket = socket
         self._link = link
         self._task = task
         self._epoch = epoch
         self._execution = execution
+        self._uninterrupted = uninterrupted
         self._last: tuple[list[int], int] = ([], 0)
         """The last report, and the connection that it was sent over."""
 
     def report(self, tasks: list[int]) -> None:
         """Report the tasks that are waited for now, if hetd does not know."""
-        if tasks:
-            self._link.renew_if_lost()
-            self._execution.suspend()
-        else:
-            self._execution.resume()
-        news = (tasks[:MAX_IDS], self._link.connections)
-        if news != self._last:
-            self._last = news
-            self._link.send(Awaits(self._task, self._epoch, news[0]))
+        with self._uninterrupted:
+            if tasks:
+                self._link.renew_if_lost()
+                self._execution.suspend()
+            else:
+                self._execution.resume()
+            news = (tasks[:MAX_IDS], self._link.connections)
+            if news != self._last:
+                self._last = news
+                self._link.send(Awaits(self._task, self._epoch, news[0]))

@@ -33,6 +33,7 @@ from libtask.faultpoints import reach
 from libtask.file_parts import recorded
 from libtask.inputs import put_in
 from libtask.messages import (
+    CALL,
     COMMAND,
     RESULT_INLINE,
     Abort,
@@ -56,6 +57,7 @@ from libtask.phase import Phase, own_page
 from libtask.result_files import FOLDER, ResultFiles
 from libtask.results import EncodedResult, ResultEncoder
 from libtask.task_waits import set_reporter
+from libtask.worker.call_interruption import CallInterruption
 from libtask.worker.checkpoint_hook import CheckpointHook
 from libtask.worker.environment import AppCache, DeviceCache, Folder
 from libtask.worker.execution import (
@@ -112,6 +114,8 @@ class Worker:
         end_processes: ends the processes that a task leaves; returns whether all are gone.
         code: the users' code that it has imported; None: it need not be fresh.
         limit_memory: limits the bytes of memory of this process and its children; 0: no limit.
+        interrupts: whether a call of a function is interrupted when it is cancelled: only in
+            the main thread of a process, and not in a user's program.
 
     Attributes:
         ended: the final report of the last task.
@@ -127,6 +131,7 @@ class Worker:
         end_processes: Callable[[], bool] = lambda: True,
         code: ImportedCode | None = None,
         limit_memory: Callable[[int], None] = lambda _bytes: None,
+        interrupts: bool = False,
     ) -> None:
         self.ended: Finished | Failed | Aborted | None = None
         self._options = options
@@ -150,6 +155,8 @@ class Worker:
         self._lifetime = Lifetime(options)
         self._link = connect(options.socket, self._registration)
         self._snapshot_writer = SnapshotWriter(self._link, options.snapshots)
+        self._interrupts = interrupts
+        self._interruption = CallInterruption(self._link)
 
     def join(self) -> None:
         """Wait until hetd has registered this worker.
@@ -382,15 +389,11 @@ class Worker:
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures
         hook.follow(execution, time.perf_counter_ns())
-        set_reporter(
-            WaitReports(
-                self._link, self._options.socket, loaded.task, loaded.epoch, execution
-            )
-        )
+        set_reporter(self._wait_reports(loaded, execution))
         self._runs_on = order.device.name
         copies_out = device.copies_out
         try:
-            outcome = execution.run()
+            outcome = self._outcome(loaded, execution)
         except DeviceError:
             # The device's memory is lost; the host still has the input if nothing was copied out.
             if copies_out is not None and device.copies_out == copies_out:
@@ -407,6 +410,33 @@ class Worker:
             self._end_share(loaded, execution, order.pieces if is_whole else [])
         else:
             self._report(loaded, execution, outcome, hook)
+
+    def _outcome(self, loaded: LoadedTask, execution: Execution) -> Outcome:
+        """Run a task; a call of a function may be interrupted meanwhile."""
+        if not self._interrupts or loaded.spec.app != CALL:
+            return execution.run()
+        interruption = self._interruption
+        try:
+            try:
+                interruption.begin(loaded.task, loaded.epoch)
+                return execution.run()
+            finally:
+                interruption.end()
+        except BaseException:
+            # whatever the function made of it
+            if interruption.interrupted:
+                return Abandoned()
+            raise
+
+    def _wait_reports(self, loaded: LoadedTask, execution: Execution) -> WaitReports:
+        return WaitReports(
+            self._link,
+            self._options.socket,
+            loaded.task,
+            loaded.epoch,
+            execution,
+            self._interruption,
+        )
 
     def _resident_share(self) -> float:
         """Return the share of a device's memory for what stays there for the next task."""

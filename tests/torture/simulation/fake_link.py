@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.worker.link import Link
-from libtask.worker.recall_thread import INTERVAL_S, RecallThread
+from libtask.worker.interval_thread import IntervalThread
+from libtask.worker.link import RECALL_S, Link
 from torture.simulation.network import Connection, Network
 from torture.simulation.world import SECOND
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torture.simulation.processes import Process
 
 
-class SimulatedRecallThread(RecallThread):
+class SimulatedRecallThread(IntervalThread):
     """Serves the link of a process as its simulated time goes by."""
 
     def __init__(self, process: Process, serve: Callable[[], bool]) -> None:
@@ -28,7 +28,7 @@ class SimulatedRecallThread(RecallThread):
     def wake(self) -> None:
         if not self._waits:
             self._waits = True
-            self._process.after(int(INTERVAL_S * SECOND), self._look)
+            self._process.after(int(RECALL_S * SECOND), self._look)
 
     def _look(self) -> None:
         self._waits = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import signal
 import stat
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
@@ -32,7 +33,7 @@ from libtask.messages import (
     Submitted,
     TaskSpec,
 )
-from system.private_daemon import eventually
+from system.private_daemon import PATIENCE, eventually
 from unit.fake_daemon import FakeDaemon, a_change, a_task
 
 if TYPE_CHECKING:
@@ -391,6 +392,29 @@ def test_shutdown_cancels_what_does_not_run_in_few_requests(
         assert [each.handle.id for each in running] == [7]
         daemon.push(*(a_change(number, "cancelled") for number in range(1, 101)))
         executor.shutdown()
+
+
+@pytest.mark.parametrize("where", ["in the block", "at its end"])
+def test_ctrl_c_cancels_all_calls_also_those_that_run(
+    daemon: FakeDaemon, where: str
+) -> None:
+    del daemon.answers[Submit]
+    with Client(daemon.path) as client:
+        with pytest.raises(KeyboardInterrupt), client.executor() as executor:
+            futures: list[Any] = [executor.submit(str, each) for each in range(100)]
+            eventually(lambda: futures[-1].handle, "all submitted")
+            daemon.tasks[7] = a_task(7, state="running")
+            assert futures[6].running()
+            if where == "in the block":
+                raise KeyboardInterrupt
+            main = threading.get_ident()
+            threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT]).start()
+
+        assert cancelled(daemon) == list(range(1, 101))
+        daemon.push(*(a_change(number, "cancelled") for number in range(1, 101)))
+        for future in futures:
+            with pytest.raises(CancelledError):
+                future.result(PATIENCE)
 
 
 class HeldBack:

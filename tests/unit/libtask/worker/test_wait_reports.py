@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def execution() -> Execution:
 
 @pytest.fixture
 def reports(link: Link, execution: Execution) -> WaitReports:
-    return WaitReports(link, Path("/s"), 5, 2, execution)  # type: ignore[arg-type]  # stand-ins
+    return WaitReports(link, Path("/s"), 5, 2, execution, nullcontext())  # type: ignore[arg-type]  # stand-ins
 
 
 def test_news_are_sent_once(reports: WaitReports, link: Link) -> None:
