@@ -8,6 +8,7 @@ import signal
 import stat
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -394,21 +395,28 @@ def test_shutdown_cancels_what_does_not_run_in_few_requests(
         executor.shutdown()
 
 
+def interrupted(executor: TaskExecutor, daemon: FakeDaemon, where: str) -> list[Any]:
+    """Leave the block of an executor, one of whose calls runs, by Ctrl-C; return the calls."""
+    futures: list[Any] = []
+    with suppress(KeyboardInterrupt), executor:
+        futures += [executor.submit(str, each) for each in range(100)]
+        eventually(lambda: futures[-1].handle, "all submitted")
+        daemon.tasks[7] = a_task(7, state="running")
+        assert futures[6].running()
+        if where == "in the block":
+            raise KeyboardInterrupt
+        main = threading.get_ident()
+        threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT]).start()
+    return futures
+
+
 @pytest.mark.parametrize("where", ["in the block", "at its end"])
 def test_ctrl_c_cancels_all_calls_also_those_that_run(
     daemon: FakeDaemon, where: str
 ) -> None:
     del daemon.answers[Submit]
     with Client(daemon.path) as client:
-        with pytest.raises(KeyboardInterrupt), client.executor() as executor:
-            futures: list[Any] = [executor.submit(str, each) for each in range(100)]
-            eventually(lambda: futures[-1].handle, "all submitted")
-            daemon.tasks[7] = a_task(7, state="running")
-            assert futures[6].running()
-            if where == "in the block":
-                raise KeyboardInterrupt
-            main = threading.get_ident()
-            threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGINT]).start()
+        futures = interrupted(client.executor(), daemon, where)
 
         assert cancelled(daemon) == list(range(1, 101))
         daemon.push(*(a_change(number, "cancelled") for number in range(1, 101)))

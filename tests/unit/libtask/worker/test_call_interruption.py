@@ -109,12 +109,18 @@ def test_it_is_interrupted_once(interruption: CallInterruption, link: Link) -> N
 def test_it_is_interrupted_after_the_link_was_used(
     interruption: CallInterruption, link: Link
 ) -> None:
-    interruption.begin(*CALL)
     sent = []
-    with pytest.raises(KeyboardInterrupt), interruption:
-        link.aborts.append(CALL)
-        await_signal(link)
-        sent.append("whole")
+
+    def send() -> None:
+        with interruption:
+            link.aborts.append(CALL)
+            await_signal(link)
+            sent.append("whole")
+        sent.append("goes on")
+
+    interruption.begin(*CALL)
+    with pytest.raises(KeyboardInterrupt):
+        send()
 
     assert (sent, interruption.interrupted) == (["whole"], True)
 
