@@ -95,7 +95,7 @@ def test_a_time_limit_interrupts_it(patient: PrivateDaemon, begun: Path) -> None
     call = patient.client.submit(asleep, begun, time_limit_s=1)
 
     assert call.wait(PATIENCE) == "cancelled"
-    assert "its time limit" in patient.info(call.id).reason
+    assert "its time limit" in (patient.info(call.id).reason or "")
     assert begun.with_name("cleaned").exists()
 
 
