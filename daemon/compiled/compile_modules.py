@@ -1,8 +1,8 @@
-"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER`.
+"""Compile modules of hetsched and hetsim by mypyc: `python compile_modules.py FOLDER [LEVEL]`.
 
 `FOLDER/wheel` then holds what the wheel contains: the package `hetd_compiled` with the
 compiled modules and the digests of their sources, and beside it the library that these
-modules load.
+modules load. At LEVEL 0 the C compiler takes half of the time of level 1, which is usual.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def _is_compiled(path: Path) -> bool:
     return path.name != "__init__.py" and not left_out
 
 
-def compile_modules(folder: Path) -> None:
+def compile_modules(folder: Path, optimization: str = OPTIMIZATION) -> None:
     """Compile all modules into one library, and a small file for each."""
     packages = (SOURCES, SIMULATOR)
     # of what is read now, whatever changes meanwhile
     digests = {package.name: digest_of(package) for package in packages}
-    extensions = translated(folder)
+    extensions = translated(folder, optimization)
     for extension in extensions:
         extension.extra_compile_args += [EXACT, *UNWARNED]
         if extension.name.partition(".")[0] in digests:
@@ -104,7 +104,7 @@ def compile_modules(folder: Path) -> None:
         (wheel / name / DIGEST).write_text(digest, encoding="ascii")
 
 
-def translated(folder: Path) -> list[Extension]:
+def translated(folder: Path, optimization: str = OPTIMIZATION) -> list[Extension]:
     """Translate the modules to C, which takes a third of the time of the whole.
 
     A warning is an error: mypyc warns where it would evaluate something at another moment
@@ -121,7 +121,7 @@ def translated(folder: Path) -> list[Extension]:
         with redirect_stdout(told), redirect_stderr(told):
             extensions = mypycify(
                 [*options, f"--cache-dir={folder}/types", *paths],
-                opt_level=OPTIMIZATION,
+                opt_level=optimization,
                 debug_level="0",
                 group_name=WHEEL,
                 target_dir=str(folder / "c"),
@@ -146,4 +146,4 @@ def _build(extensions: list[Extension], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    compile_modules(Path(sys.argv[1]).absolute())
+    compile_modules(Path(sys.argv[1]).absolute(), *sys.argv[2:])

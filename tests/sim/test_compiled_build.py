@@ -23,6 +23,10 @@ PROPERTIES = (
     "test_strips.py",
 )
 """Property tests of what is compiled."""
+EXAMPLES = "10"
+"""Of a property of the core: of the sources they are more."""
+UNOPTIMISED = "0"
+"""Level of the C compiler, which takes longer to optimise than these tests take to run."""
 ALL = os.environ.get("HETD_COMPILED_TESTS") == "all"
 """Whether to run the scheduler's unit tests as well."""
 
@@ -43,9 +47,10 @@ pytestmark = pytest.mark.timeout(1800)
 
 def run(*words: str, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own, with folders that it imports from first."""
+    given = {"HETD_CORE_EXAMPLES": EXAMPLES, **os.environ}
     return subprocess.run(
         [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        env={**given, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -59,7 +64,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not HAS_COMPILER:
         pytest.skip("no C compiler, or no header files of Python")
     folder = tmp_path_factory.mktemp("compiled")
-    ended = run("daemon/compiled/compile_modules.py", str(folder))
+    ended = run("daemon/compiled/compile_modules.py", str(folder), UNOPTIMISED)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder / "wheel"
 
