@@ -17,6 +17,7 @@ import msgspec
 from hetd.clock import StepDetector
 from hetd.config import quotas
 from hetd.foreign_policy import FALLBACK, ForeignPolicy
+from hetd.tasks.called_tasks import CalledTasks
 from hetd.tasks.dependencies import Settled, settle
 from hetd.tasks.history_notes import HistoryNotes
 from hetd.tasks.journal import QUIET
@@ -80,6 +81,7 @@ class Runtime:
     Attributes:
         settings: those of operators.
         leases: those of the submitters of tasks.
+        called: tasks that end with the runs of others.
         lifecycle: whether the daemon is to stop.
 
     """
@@ -102,6 +104,7 @@ class Runtime:
         self.watchdog = workers.watchdog
         self.settings = OperatorSettings(journal)
         self.leases = SubmitterLeases(journal, timers)
+        self.called = CalledTasks(journal, timers)
         self._config = config
         self._timers = timers
         self.next_deadline = timers.next
@@ -262,6 +265,7 @@ class Runtime:
         for wish in again:
             self.dispatch(wish)
         self.leases.recall()
+        self.called.recall()
 
     def _take_up(
         self,
@@ -525,6 +529,8 @@ class Runtime:
         journal.record(action, at, record.rule)
         if action.state in ENDED:
             self._finish(page, action.state)
+        if page.id in journal.called:
+            self.called.changed(page.id)
 
     def _record_of(self, task: TaskId) -> TaskRecord:
         record = self.scheduler.record(task)

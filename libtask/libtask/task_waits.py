@@ -15,9 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from libtask.endpoint import is_same_socket
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from libtask.messages import TaskEpoch
 
 T = TypeVar("T")
 
@@ -35,6 +39,8 @@ class WaitReporter(Protocol):
 
     socket: Path
     """That of the hetd which runs the task."""
+    run: TaskEpoch
+    """The running task, and the epoch of its run."""
 
     def report(self, tasks: list[int]) -> None:
         """Report the tasks that are waited for now; none: the code goes on."""
@@ -60,6 +66,14 @@ def _reporter() -> WaitReporter | None:
     if _reporters.reporter is None or _reporters.process != os.getpid():
         return None
     return _reporters.reporter
+
+
+def current_run(socket: Path) -> TaskEpoch | None:
+    """Return the run of the task whose code this thread runs; None: of this hetd it runs none."""
+    reporter = _reporter()
+    if reporter is None or not is_same_socket(reporter.socket, socket):
+        return None
+    return reporter.run
 
 
 class TaskFuture(Future[T]):

@@ -120,6 +120,27 @@ def test_one_that_waits_for_others_ends_with_them(
     eventually(lambda: all_ended(patient), "the end of all")
 
 
+def killed_once(socket: Path, begun: Path) -> str:
+    if begun.exists():
+        return "again"
+    with Client(socket) as client, client.executor() as executor:
+        executor.submit(asleep, begun)
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "not killed"
+
+
+def test_what_a_killed_call_has_called_ends(
+    patient: PrivateDaemon, begun: Path
+) -> None:
+    call = patient.client.submit(killed_once, patient.socket, begun)
+
+    assert call.result(PATIENCE) == "again"
+    eventually(begun.with_name("cleaned").exists, "the end of the call inside")
+    eventually(lambda: all_ended(patient), "the end of all")
+
+
 def all_ended(daemon: PrivateDaemon) -> bool:
     return all(task.state in ENDED for task in daemon.client.tasks())
 

@@ -198,6 +198,7 @@ def task_document(
         "submission": info.submission or None,
         "requeued": info.requeued or None,
         "lease": _lease(info),
+        "caller": info.caller or None,
         "part_of": info.part_of or None,
         "parts": info.parts,
         "orders": [order_document(each) for each in info.orders],

@@ -62,6 +62,7 @@ class SubmitRequests:
         self._rights = rights
         self._quota = quota
         self._leases = runtime.leases
+        self._called = runtime.called
         self._last_checked: dict[int, m.TaskSpec] = {}
         """uid -> the last specification that passed the checks."""
         self._checked_under = config.value
@@ -109,6 +110,7 @@ class SubmitRequests:
     ) -> m.Submitted:
         """Create checked tasks, unless the user has no room for them."""
         self._demand_room(peer.uid, tasks)
+        self._called.check(peer.uid, tasks)
         leased = [spec for spec in tasks if spec.lease_s]
         if leased:
             self._leases.check(peer.uid, leased)
@@ -228,6 +230,7 @@ class SubmitRequests:
             resumes=resumes,
             lease="",  # its submitter may be gone
             lease_s=0.0,
+            caller=None,
         )
 
     def _snapshots_of(self, ended: TaskPage) -> str:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from libtask.messages import Order, TaskSpec, TaskState
 
 log = logging.getLogger("hetd")
+
+Key = TypeVar("Key")
 
 QUIET = frozenset({"submitted", "ordered"})
 """Changes of which only the state and the place are kept: nothing begins or ends by them."""
@@ -111,6 +113,19 @@ class StateCounts(Counter[State]):
         self[state] += 1
 
 
+class TaskGroups(dict[Key, dict[int, "TaskPage"]]):
+    """Tasks by what they have in common; groups without tasks are left out."""
+
+    def join(self, key: Key, page: TaskPage) -> None:
+        self.setdefault(key, {})[page.id] = page
+
+    def leave(self, key: Key, page: TaskPage) -> None:
+        tasks = self[key]
+        del tasks[page.id]
+        if not tasks:
+            del self[key]
+
+
 class Journal:
     """All tasks, as users know them."""
 
@@ -123,8 +138,8 @@ class Journal:
         """(uid, name of an attachment) -> how many of `live` need it."""
         self.inputs = InputResults()
         """Results that those of `live` take."""
-        self.leased: dict[tuple[int, str], dict[int, TaskPage]] = {}
-        """(uid, lease) -> those of `live` that have it; leases without tasks are left out."""
+        self.leased, self.called = TaskGroups[tuple[int, str]](), TaskGroups[int]()
+        """Those of `live` by (uid, lease), and by the task with whose run they end."""
         self.counts, self.migrations = StateCounts(), 0
         """Migrations of all tasks, since the start."""
         self._recent: OrderedDict[int, TaskPage] = OrderedDict()
@@ -336,7 +351,7 @@ class Journal:
             self.live[page.id] = page
             self.counts.put(page.id, page.shown_state)
             self.live_of.setdefault(page.owner, {})[page.id] = page
-            self._join_lease(page)
+            self._join_groups(page)
             if names := page.spec.attachments:
                 self.attachments.update((page.owner, name) for name in names)
             if page.spec.inputs:
@@ -397,8 +412,8 @@ class Journal:
         self._next += 1
         self.live[task] = page
         self.live_of.setdefault(owner, {})[task] = page
-        if spec.lease_s:
-            self._join_lease(page)
+        if spec.lease_s or spec.caller is not None:
+            self._join_groups(page)
         for name in spec.attachments:
             self.attachments[owner, name] += 1
         if spec.inputs:
@@ -414,24 +429,18 @@ class Journal:
         """Whether a task has not ended, perhaps because it is not submitted yet."""
         return task in self.live or task >= self._next
 
-    def _join_lease(self, page: TaskPage) -> None:
+    def _join_groups(self, page: TaskPage) -> None:
         if page.spec.lease_s:
-            key = (page.owner, page.spec.lease)
-            self.leased.setdefault(key, {})[page.id] = page
+            self.leased.join((page.owner, page.spec.lease), page)
+        if page.spec.caller is not None:
+            self.called.join(page.spec.caller.task, page)
 
     def leave_lease(self, page: TaskPage) -> None:
         """Take an unfinished task out of its lease, if it has one."""
         if page.spec.lease_s:
-            self._end_lease(page)
+            self.leased.leave((page.owner, page.spec.lease), page)
             page.spec = msgspec.structs.replace(page.spec, lease="", lease_s=0.0)
             self.save(page)
-
-    def _end_lease(self, page: TaskPage) -> None:
-        key = (page.owner, page.spec.lease)
-        tasks = self.leased[key]
-        del tasks[page.id]
-        if not tasks:
-            del self.leased[key]
 
     def record_order(self, page: TaskPage, order: Order) -> None:
         """Record and publish a user's command for a task."""
@@ -675,7 +684,9 @@ class Journal:
         del self.live[task]
         del self.live_of[owner][task]
         if spec.lease_s:
-            self._end_lease(page)
+            self.leased.leave((owner, spec.lease), page)
+        if spec.caller is not None:
+            self.called.leave(spec.caller.task, page)
         for name in spec.attachments:
             self.attachments[owner, name] -= 1
             if not self.attachments[owner, name]:

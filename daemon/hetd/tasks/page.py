@@ -233,6 +233,7 @@ class TaskPage(msgspec.Struct, omit_defaults=True):
             lease=spec.lease,
             lease_s=spec.lease_s,
             fenced=self.fenced,
+            caller=spec.caller.task if spec.caller else 0,
         )
         return self._in_full(info) if detail else info
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from libtask.checkpoint import Checkpoint
     from libtask.devices import Device
-    from libtask.messages import Kind
+    from libtask.messages import Kind, TaskEpoch
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -79,6 +79,7 @@ class Call(Task):
         attachments: folder of the attachment with the payload.
         attachment: name of the attachment; empty: there is none.
         calls: number of calls of the function that the task makes.
+        caller: the run that submits it, and with which it ends; None: of a task there is none.
 
     """
 
@@ -91,6 +92,7 @@ class Call(Task):
     attachments: str = ""
     attachment: str = ""
     calls: int = field(default=1, init=False)
+    caller: TaskEpoch | None = field(default=None, init=False)
 
     sized_by_inputs: ClassVar[bool] = False
 
@@ -102,7 +104,12 @@ class Call(Task):
         return Size(self.function, work=self.calls, input_bytes=len(self.payload))
 
     def described(self) -> dict[str, Any]:
-        return {"attachments": [self.attachment]} if self.attachment else {}
+        fields: dict[str, Any] = {}
+        if self.attachment:
+            fields["attachments"] = [self.attachment]
+        if self.caller is not None:
+            fields["caller"] = self.caller
+        return fields
 
     def load(self) -> None:
         """Unpickle the call; a failure is reported as the caller's error."""

@@ -28,11 +28,12 @@ from libtask.endpoint import run_directory
 from libtask.errors import HetError
 from libtask.messages import Kind
 from libtask.parameters import converted
-from libtask.task_waits import join
+from libtask.task_waits import current_run, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
+    from pathlib import Path
     from types import TracebackType
 
     from libtask.messages import TaskInfo
@@ -44,7 +45,14 @@ PlainCall = tuple["Callable[..., Any]", tuple[Any, ...], dict[str, Any]]
 
 
 class ExecutorClient(Submitter, Protocol):
-    """The interface of a client that an executor uses."""
+    """The interface of a client that an executor uses.
+
+    Attributes:
+        path: hetd's socket.
+
+    """
+
+    path: Path
 
     def listed(self, ids: Iterable[int]) -> list[TaskInfo]: ...
 
@@ -243,9 +251,11 @@ class TaskExecutor(Executor):
     def _prepared(self, calls: list[PlainCall]) -> list[CallFuture]:
         """Prepare all calls, or none: if one fails, the files of the others are removed."""
         futures: list[CallFuture] = []
+        caller = current_run(self._client.path)
         try:
             for call in calls:
                 task = prepared(self._kind, self._folder, call)
+                task.caller = caller
                 futures.append(CallFuture(task))
             self._submissions.describe(futures)
         except BaseException:

@@ -122,6 +122,13 @@ COMMAND = "command"
 exit status, and write no snapshots."""
 
 
+class TaskEpoch(Record, frozen=True):
+    """A task, and the epoch of its binding to a worker."""
+
+    task: Whole
+    epoch: Whole
+
+
 class TaskSpec(Record, frozen=True):
     """A task as submitted: its application, parameters and scheduling options."""
 
@@ -204,6 +211,9 @@ class TaskSpec(Record, frozen=True):
     """Name of the lease of its submitter, if `lease_s`; it may be empty."""
     lease_s: Annotated[float, msgspec.Meta(ge=0, le=MAX_LEASE_S)] = 0.0
     """Seconds without a renewal of its lease after which it is held; 0: it has no lease."""
+    caller: TaskEpoch | None = None
+    """The run of the task whose code submitted it, with which it ends unless that completes;
+    None: it ends by itself."""
     parallel: bool = False
     """Whether its strips are independent, so that several resources may do them at once."""
     part: PartOf | None = None
@@ -238,13 +248,6 @@ def renumbered(spec: TaskSpec, new: Callable[[int], int]) -> TaskSpec:
             msgspec.structs.replace(each, task=new(each.task)) for each in spec.inputs
         ],
     )
-
-
-class TaskEpoch(Record, frozen=True):
-    """A task, and the epoch of its binding to a worker."""
-
-    task: Whole
-    epoch: Whole
 
 
 class CheckpointRecord(Record, frozen=True):
@@ -496,6 +499,8 @@ class TaskInfo(Record, frozen=True):
     """Seconds until it is held unless its lease is renewed; None: no lease, or it is over."""
     fenced: bool = False
     """Whether it is held because its lease is over."""
+    caller: int = 0
+    """The task whose code submitted it, with whose run it ends unless that completes; 0: none."""
 
 
 class AvoidedPair(Record, frozen=True):

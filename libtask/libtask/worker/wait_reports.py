@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from libtask.messages import MAX_IDS, Awaits
+from libtask.messages import MAX_IDS, Awaits, TaskEpoch
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,9 +36,8 @@ class WaitReports:
         uninterrupted: AbstractContextManager[None],
     ) -> None:
         self.socket = socket
+        self.run = TaskEpoch(task, epoch)
         self._link = link
-        self._task = task
-        self._epoch = epoch
         self._execution = execution
         self._uninterrupted = uninterrupted
         self._last: tuple[list[int], int] = ([], 0)
@@ -55,4 +54,4 @@ class WaitReports:
             news = (tasks[:MAX_IDS], self._link.connections)
             if news != self._last:
                 self._last = news
-                self._link.send(Awaits(self._task, self._epoch, news[0]))
+                self._link.send(Awaits(self.run.task, self.run.epoch, news[0]))

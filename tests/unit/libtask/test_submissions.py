@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,6 +55,8 @@ class ErraticClient:
         most: the most tasks that were submitted and had not ended.
 
     """
+
+    path = Path("hetd.sock")
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from libtask import task_waits
+from libtask.messages import TaskEpoch
 from libtask.task_waits import TaskFuture, set_reporter
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Reporter:
     """Notes what is reported; lets the awaited futures be done after some reports."""
 
     socket = SOCKET
+    run = TaskEpoch(5, 2)
 
     def __init__(self) -> None:
         self.reports: list[list[int]] = []

@@ -295,6 +295,7 @@ def _facts(info: TaskInfo) -> list[tuple[str, str | None]]:
         ("after any end of", ", ".join(str(task) for task in info.after_any)),
         ("after a failure of", ", ".join(str(task) for task in info.after_notok)),
         ("job", info.job),
+        ("called by", str(info.caller) if info.caller else ""),
         ("part of", str(info.part_of) if info.part_of else ""),
         ("parts", ", ".join(str(task) for task in info.parts)),
         ("takes results of", ", ".join(str(each.task) for each in info.inputs)),

@@ -224,6 +224,10 @@ class Task(TypedDict):
     ]
     requeued: Annotated[Id | None, Meta(description="the task that it repeats")]
     lease: LeasePart | None
+    caller: Annotated[
+        Id | None,
+        Meta(description="the task whose code submitted it, and that it ends with"),
+    ]
     part_of: Annotated[
         Id | None, Meta(description="the task whose last strips it does, as a part")
     ]
