@@ -9,6 +9,7 @@ from hypothesis.stateful import precondition, rule
 
 from builders import a_task
 from hetsched import events as e
+from hetsched.decision_checks import SOONEST_WAKE
 from hetsched.ids import TaskId
 from hetsched.limits import Needs
 from hetsched.policies import POLICIES, make_policy
@@ -357,8 +358,9 @@ class EventfulWorld(World):
             e.StripsGiven(task, epoch),
             e.OthersAwaited(task, epoch, tuple(self.submitted)),
         ]
-        # any call goes on with what the last one left
-        while self.timer is not None and self.timer <= self.now + 1:
+        # any call goes on with what the last one left, and with what a policy put off to an
+        # instant that comes with it: its timer may be later
+        while self.timer is not None and self.timer <= self.now + SOONEST_WAKE + 1:
             self.fire_timer()
         while (
             self.scheduler.next_beginning() or self.now + SECOND
