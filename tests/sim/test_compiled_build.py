@@ -26,7 +26,7 @@ PROPERTIES = (
 EXAMPLES = "10"
 """Of a property of the core: of the sources they are more."""
 UNOPTIMISED = "0"
-"""Level of the C compiler, which takes longer to optimise than these tests take to run."""
+"""Level of the C compiler, which would take longer to optimise than these tests take."""
 ALL = os.environ.get("HETD_COMPILED_TESTS") == "all"
 """Whether to run the scheduler's unit tests as well."""
 
