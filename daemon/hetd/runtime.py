@@ -142,9 +142,18 @@ class Runtime:
             now = self._pending.popleft()
             self._keep(now, at)
             self._carry_out(self._decide(now), at)
+            if self.journal.called:
+                self._look_at_callers(now)
         if self.pool.assigned:
             self.watchdog.watch_assigned()
         self._set_timers()
+
+    def _look_at_callers(self, events: Sequence[Event]) -> None:
+        """End what callers have called whose worker left them: no `Record` need say so."""
+        for event in events:
+            task = getattr(event, "task", 0)
+            if task in self.journal.called:
+                self.called.changed(task)
 
     def watch_assigned(self) -> None:
         """Save which workers got tasks meanwhile, and set those tasks' deadlines."""

@@ -17,6 +17,7 @@ from hetd.requests.permissions import Permissions
 from hetd.requests.publication import Publication
 from hetd.requests.subscriptions import Subscriptions
 from hetd.tasks import journal as journal_module
+from hetd.tasks.called_tasks import CalledTasks
 from hetd.tasks.journal import Journal
 from hetd.tasks.operator_settings import OperatorSettings
 from hetsched.state import SchedulerState
@@ -114,6 +115,10 @@ def run_dependents_of_failed_tasks(patch: Patch) -> None:
     patch.setattr(SchedulerState, "_follow", follow)
 
 
+def leave_what_was_called(patch: Patch) -> None:
+    patch.setattr(CalledTasks, "changed", lambda _called, _caller: None)
+
+
 MUTANTS: list[Callable[[Patch], None]] = [
     reply_before_the_commit,
     lose_idempotency_keys_at_a_restart,
@@ -125,6 +130,7 @@ MUTANTS: list[Callable[[Patch], None]] = [
     lose_drains_at_a_restart,
     lose_the_chosen_policy_at_a_restart,
     run_dependents_of_failed_tasks,
+    leave_what_was_called,
 ]
 
 

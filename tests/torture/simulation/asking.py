@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 KINDS = ("cpu", "gpu", "fpga")
 VERBS = ("cancel", "hold", "release", "snapshot")
+CALLED = 0.5
+"""Share of submits that a running task makes, where tasks call others."""
 POLICIES_BY_NAME = sorted(POLICIES)
 
 
@@ -30,6 +32,7 @@ class Asking:
     Args:
         resources: names of the node's resources.
         needs: draws what tasks need; None: they need nothing.
+        callers: draws which tasks are called by running ones; None: none is.
 
     """
 
@@ -39,8 +42,10 @@ class Asking:
         profile: FaultProfile,
         resources: list[str],
         needs: Random | None = None,
+        callers: Random | None = None,
     ) -> None:
         self._needs = needs
+        self._callers = callers
         self._chance = chance
         self._profile = profile
         self._resources = resources
@@ -75,9 +80,24 @@ class Asking:
         key = f"{client.user.uid}-{self._keys}"
         count = self._chance.choice((1, 1, 2, 3, 5))
         specs = [self._spec(client, position) for position in range(count)]
+        caller = self._caller(client)
+        if caller is not None:
+            specs = [replace(spec, caller=caller) for spec in specs]
         request = m.Submit(request=0, tasks=named(key, specs), key=key)
         client.user.ask(request)
         client.submit(request)
+
+    def _caller(self, client: SimulatedClient) -> m.TaskEpoch | None:
+        """Choose one of the user's tasks that compute, whose code submits others; None: none."""
+        chance = self._callers
+        if chance is None or chance.random() >= CALLED:
+            return None
+        told = [worker.told for worker in client.user.records.workers]
+        running = [each for each in told if each is not None]
+        if not running:
+            return None
+        task, epoch, _ = chance.choice(running)
+        return m.TaskEpoch(task, epoch)
 
     def _spec(self, client: SimulatedClient, position: int) -> m.TaskSpec:
         chance, profile = self._chance, self._profile

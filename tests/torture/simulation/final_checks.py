@@ -33,6 +33,7 @@ EXCUSES = {
         "not needed",
         "stopped at its deadline",
         "its time limit",
+        ", which called it, ",
     ),
 }
 """State -> what the reason says where a task ended so for good cause: applications and

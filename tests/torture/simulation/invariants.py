@@ -68,7 +68,8 @@ class Inspector:
         for complaint in self._at_once(runtime, computing, pool):
             raise Violation(complaint)
         going_on = [*_stray(runtime, computing), *_unreleased(runtime, computing)]
-        self._demand_short([*going_on, *_kept(runtime, pool)], now)
+        left = [*_kept(runtime, pool), *_left_behind(runtime)]
+        self._demand_short([*going_on, *left], now)
 
     def _at_once(
         self, runtime: Runtime, computing: Computing, pool: list[PoolWorker]
@@ -163,6 +164,20 @@ def _kept(runtime: Runtime, pool: list[PoolWorker]) -> Iterator[str]:
         record = runtime.scheduler.system.tasks.get(binding.task)
         if record is None or not record.bound or record.epoch != binding.epoch:
             yield f"worker {worker.name} is booked for task {binding.task}, not its own"
+
+
+def _left_behind(runtime: Runtime) -> Iterator[str]:
+    """Report tasks whose caller's run is over without a result, and that are not cancelled."""
+    live = runtime.journal.live
+    for page in live.values():
+        run, record = page.spec.caller, runtime.scheduler.system.tasks[TaskId(page.id)]
+        if run is None or record.cancelling is not None:
+            continue
+        caller = live.get(run.task) or runtime.journal.find(run.task)
+        if caller is None or caller.state is State.COMPLETED:
+            continue
+        if not (caller.runtime.bound and caller.runtime.epoch == run.epoch):
+            yield f"task {page.id} goes on, though the run that called it is over"
 
 
 def _bindings(pool: list[PoolWorker]) -> Iterator[tuple[PoolWorker, Binding]]:

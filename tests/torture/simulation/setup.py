@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 WITH_NEEDS = 0.4
 """Share of the runs in which tasks need cores and memory, and users have quotas."""
+WITH_CALLS = 0.4
+"""Share of the runs in which running tasks submit others that end with them."""
 FIRST_USER = 5001
 """Uids of users; nobody's of the machine that simulates, who might rule."""
 
@@ -52,6 +54,7 @@ class Setup:
         # apart from the other draws: those of known seeds stay as they were
         wants = random.Random(f"needs {seed}")
         self.needs = wants if wants.random() < WITH_NEEDS else None
+        calls = random.Random(f"calls {seed}")
         self.resources = [device.spec.name for device in devices]
         self.network = Network(self.world)
         self.machine = Machine(self.world)
@@ -64,7 +67,11 @@ class Setup:
         self.storm = True
         self._born = 0
         self._asking = Asking(
-            self.world.chance, self.profile, self.resources, self.needs
+            self.world.chance,
+            self.profile,
+            self.resources,
+            self.needs,
+            calls if calls.random() < WITH_CALLS else None,
         )
         self._inspector = Inspector(self.promises)
         config = draw_config(chance)

@@ -32,7 +32,7 @@ class Caller:
         spec = a_spec(**{"caller": run, "resources": ["gpu0"], "hold": True, **fields})
         return self.shell.submit(*[spec] * count)
 
-    def ends(self, message: m.Aborted | m.Failed) -> None:
+    def ends(self, message: m.Aborted | m.Failed | m.Yielded | m.Parked) -> None:
         self.shell.reports.report(a_peer(self.worker), message)
 
     def fails(self) -> None:
@@ -126,6 +126,19 @@ def test_a_failure_that_is_retried_ends_them(shell: Shell, caller: Caller) -> No
 
     assert states(shell, called) == {"cancelled"}
     assert shell.state(caller.task) != "failed"
+
+
+def test_one_that_waits_in_its_worker_keeps_them_until_it_is_parked(
+    shell: Shell, caller: Caller
+) -> None:
+    called = caller.calls()
+    shell.ask(m.Control(1, "hold", [caller.task]))
+    caller.ends(m.Yielded(caller.task, caller.run.epoch, m.CheckpointRecord(4, 10)))
+    assert states(shell, called) == {"held"}
+
+    caller.ends(m.Parked(caller.task, caller.run.epoch))
+
+    assert states(shell, called) == {"cancelled"}
 
 
 def test_they_go_on_if_it_completes(shell: Shell, caller: Caller) -> None:
