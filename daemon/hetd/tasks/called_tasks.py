@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hetsched import events as e
 from hetsched.ids import TaskId
+from hetsched.tasks import State
 from libtask.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hetd.timers import Timers
     from hetsched.events import Event
     from hetsched.ids import Nanoseconds
-    from libtask.messages import TaskEpoch, TaskSpec
+    from libtask.messages import TaskSpec
 
 SLICE = 100
 """Tasks that one turn of the loop cancels."""
@@ -76,22 +77,21 @@ class CalledTasks:
 
     def _left_behind(self, caller: int) -> Iterator[TaskPage]:
         """Iterate over the tasks of a caller's runs that are over without a result."""
-        page = self._journal.live.get(caller)
-        if page is None and self._end_of(caller) == "ended as completed":
+        page = self._journal.find(caller)
+        if page is not None and page.state is State.COMPLETED:
             return
         for each in self._journal.called.get(caller, {}).values():
-            run: TaskEpoch | None = each.spec.caller
-            if each.runtime.cancelling is not None or run is None:
-                continue
-            if page is None or not _runs(page, run.epoch):
+            run = each.spec.caller
+            goes_on = page is not None and run is not None and _runs(page, run.epoch)
+            if not goes_on and each.runtime.cancelling is None:
                 yield each
 
     def _end_of(self, caller: int) -> str:
         """Say how a caller's run ended."""
-        if caller in self._journal.live:
-            return "lost its worker"
         page = self._journal.find(caller)
-        return f"ended as {page.state}" if page is not None else "is no longer known"
+        if page is None:
+            return "is no longer known"
+        return f"ended as {page.state}" if page.state.ended else "has lost its worker"
 
 
 def _runs(page: TaskPage, epoch: int) -> bool:

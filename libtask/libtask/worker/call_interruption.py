@@ -33,7 +33,8 @@ IDLE_LOOKS = 10
 class CallInterruption:
     """Interrupts the running call when hetd aborts it.
 
-    Only the main thread of a process may begin calls: signals are handled there.
+    Only the main thread of a process may begin calls: signals are handled there. As a context
+    manager it puts an interruption off until the end of the block.
 
     Args:
         link: the link to hetd.
@@ -71,7 +72,6 @@ class CallInterruption:
         self._running = None
 
     def __enter__(self) -> None:
-        """Put an interruption off until the end of the block: the link is in use."""
         self._shielded = True
 
     def __exit__(

@@ -102,7 +102,7 @@ def test_they_are_cancelled_when_it_loses_its_worker(
     caller.loses_its_worker()
 
     assert states(shell, called) == {"cancelled"}
-    reason = f"task {caller.task}, which called it, lost its worker"
+    reason = f"task {caller.task}, which called it, has lost its worker"
     assert info(shell, called[0]).reason == reason
 
 
