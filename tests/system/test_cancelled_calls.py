@@ -92,7 +92,8 @@ def test_its_worker_runs_the_next_call(patient: PrivateDaemon, begun: Path) -> N
 
 
 def test_a_time_limit_interrupts_it(patient: PrivateDaemon, begun: Path) -> None:
-    call = patient.client.submit(asleep, begun, time_limit_s=1)
+    patient.client.submit(abs, -1).result(PATIENCE)  # a worker is there now
+    call = patient.client.submit(asleep, begun, time_limit_s=3)
 
     assert call.wait(PATIENCE) == "cancelled"
     assert "its time limit" in (patient.info(call.id).reason or "")

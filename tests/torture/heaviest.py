@@ -253,6 +253,7 @@ def _fields(kind: Any, style: Style) -> dict[str, Any]:
         made |= {"kinds": ["cpu", "gpu"], "resources": [], "overrun": "stop"}
         made |= {"deadline_s": 1e6, "priority": 1, "hold": False, "work": 1.0}
         made |= {"resumes": "", "part": None}  # only hetd sets them
+        made |= {"caller": None}  # a run that is not there would be refused
         made |= {"seconds": {"cpu": 1.0, "gpu": 1.0}, "strip": 1}
         few = list(style.ids[: int(style.share * DEPENDENCIES_EACH)])
         made["after"] = few
