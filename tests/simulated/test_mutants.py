@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
-SEEDS = (35, 17, 10, *range(100))
+SEEDS = (72, 35, 17, 10, *range(100))
 """The first of them notice most mutants."""
 EVENTS = 1000
 PATIENCE = 400 * SECOND
