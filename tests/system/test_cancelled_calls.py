@@ -84,6 +84,18 @@ def test_it_is_cancelled_whatever_it_does(
     assert cancelled(patient.client.submit(function, begun), begun) == "cancelled"
 
 
+def talking(begun: Path) -> None:
+    print("half of it", flush=True)
+    asleep(begun)
+
+
+def test_its_output_so_far_is_kept(patient: PrivateDaemon, begun: Path) -> None:
+    call = patient.client.submit(talking, begun)
+    cancelled(call, begun)
+
+    assert "".join(call.logs()) == "half of it\n"
+
+
 def test_its_worker_runs_the_next_call(patient: PrivateDaemon, begun: Path) -> None:
     before = {patient.client.submit(os.getpid).result(PATIENCE) for _ in range(8)}
     cancelled(patient.client.submit(asleep, begun), begun)

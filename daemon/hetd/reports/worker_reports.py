@@ -458,7 +458,8 @@ class WorkerReports:
         binding = self._pool.held_at(message.task, peer.route)
         # it may have aborted an older binding, and have the same task again by now
         if binding is not None and binding.epoch == message.epoch:
-            if page is not None and message.strips:
+            # a call has output before its only strip is done
+            if page is not None and (message.strips or message.log):
                 self._note_begun(page)
                 self._close_segment(page, message, None, self._wall())
             self._pool.release(message.task)
