@@ -85,7 +85,7 @@ def test_it_is_cancelled_whatever_it_does(
 
 
 def talking(begun: Path) -> None:
-    print("half of it", flush=True)
+    sys.stdout.write("half of it\n")
     asleep(begun)
 
 
