@@ -457,6 +457,7 @@ def test_lines_for_slurm_that_are_not_read_are_told(
         done = hetctl.completed("submit", "s.sh")
 
         assert (done.returncode, done.stderr) == (0, told)
+        hetctl("wait", "last")  # the next one would be told that it waits
 
 
 @pytest.mark.parametrize(
