@@ -61,7 +61,7 @@ OF_SIMULATOR = (
 """Modules of hetsim that events of a simulation pass; the others are not compiled."""
 
 OPTIMIZATION = "2"
-"""Of the C compiler, which then takes some minutes; at level 1 the simulator takes 5 % longer
+"""Of the C compiler, which then takes some minutes; at level 1 the simulator takes 3 % longer
 for an event, and at level 3 as long as at level 2."""
 
 EXACT = "-ffp-contract=off"

@@ -14,7 +14,7 @@ from libtask.worker import call_interruption
 from libtask.worker.call_interruption import CallInterruption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from libtask.worker.call_interruption import RunningCall
 
@@ -61,26 +61,17 @@ def await_signal(link: Link) -> None:
     time.sleep(0.01)
 
 
+@pytest.mark.parametrize("wait", [time.sleep, threading.Event().wait])
 def test_a_call_that_is_aborted_is_interrupted(
-    interruption: CallInterruption, link: Link
+    interruption: CallInterruption, link: Link, wait: Callable[[float], object]
 ) -> None:
     interruption.begin(*CALL)
     link.aborts.append(CALL)
 
     with pytest.raises(KeyboardInterrupt):
-        time.sleep(PATIENCE)
+        wait(PATIENCE)
 
     assert interruption.interrupted
-
-
-def test_one_that_waits_for_a_lock_is_interrupted(
-    interruption: CallInterruption, link: Link
-) -> None:
-    interruption.begin(*CALL)
-    link.aborts.append(CALL)
-
-    with pytest.raises(KeyboardInterrupt):
-        threading.Event().wait(PATIENCE)
 
 
 def test_another_one_is_not(interruption: CallInterruption, link: Link) -> None:
