@@ -3,6 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Each daemon, worker and command that runs from these sources would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: lock demo test check unit bench pictures torture mutants docs clean help install
 .PHONY: install-program install-environment install-files share uninstall dist deb package wheels
 
