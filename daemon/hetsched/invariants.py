@@ -143,23 +143,19 @@ def _check_lent_slots(name: str, state: ResourceState, system: System) -> None:
 
 def _check_accounts(system: System) -> None:
     """Check the waiting and the charged tasks of each owner's account."""
-    waiting: Counter[OwnerAccount] = Counter()
-    running: Counter[OwnerAccount] = Counter()
-    charged: dict[OwnerAccount, float] = {}
+    tasks: dict[OwnerAccount, list[TaskRecord]] = {}
     for task in system.tasks.values():
-        account = task.row.account
-        waiting[account] += task.state in PLACEABLE
-        if task.state is State.RUNNING:
-            running[account] += 1
-            charged[account] = charged.get(account, 0.0) + task.charge
-    for account, number in waiting.items():
-        if account.waiting != number:
-            wrong = f"{number} tasks wait, and {account.waiting} are counted"
+        tasks.setdefault(task.row.account, []).append(task)
+    for account, own in tasks.items():
+        waiting = sum([task.state in PLACEABLE for task in own])
+        if account.waiting != waiting:
+            wrong = f"{waiting} tasks wait, and {account.waiting} are counted"
             raise BugError(f"account {account.number}: {wrong}")
-        if account.running not in (0, running[account]):
-            wrong = f"{running[account]} tasks run, and {account.running} are charged"
+        charges = [task.charge for task in own if task.state is State.RUNNING]
+        if account.running not in (0, len(charges)):
+            wrong = f"{len(charges)} tasks run, and {account.running} are charged"
             raise BugError(f"account {account.number}: {wrong}")
-        expected = charged[account] if account.running else 0.0
+        expected = sum(charges) if account.running else 0.0
         if not math.isclose(
             account.charged, expected, rel_tol=ROUNDED, abs_tol=ROUNDED
         ):
@@ -197,7 +193,7 @@ def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
 
 def _astray(task: TaskRecord, system: System) -> str | None:
     """Return what is wrong with what is wanted of a task."""
-    leaving = task.leaving
+    leaving = task.intent is not None and task.leaving
     if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
     if leaving != (task.id in system.departing):
@@ -220,8 +216,9 @@ def _idle(task: TaskRecord, system: System) -> str | None:
     """Return what is wrong with a task's progress and dependencies."""
     if task.progress > task.kept and not task.bound:
         return "progress without a worker or a snapshot"
-    if task.unmet and not task.unmet <= system.tasks.keys() | system.ending:
-        return "depends on an ended task"
+    for other in task.unmet:
+        if other not in system.tasks and other not in system.ending:
+            return "depends on an ended task"
     if not task.needed and task.submitted.after_notok.isdisjoint(task.unmet):
         return "waits for a failure that cannot come"
     return None
@@ -243,11 +240,16 @@ def _parted(task: TaskRecord, system: System) -> str | None:
     """Return what is wrong with a task's parts, or with it as a part."""
     if not task.submitted.start <= task.kept <= task.limit <= 1.0:
         return "has its limit before its start, or before what is kept"
-    if not task.parts_left <= system.tasks.keys():
-        return "has a part that ended"
     whole = task.submitted.part_of
     if whole is not None and whole not in system.tasks and task.cancelling is None:
         return "is a part of a task that ended"
+    return _overlapping(task, system) if task.parts_left else None
+
+
+def _overlapping(task: TaskRecord, system: System) -> str | None:
+    """Return what is wrong with the parts that a task has."""
+    if not task.parts_left <= system.tasks.keys():
+        return "has a part that ended"
     parts = [system.tasks[number] for number in task.parts_left]
     stretches = [(0.0, task.limit)]
     stretches += [(part.submitted.start, part.limit) for part in parts]
