@@ -150,6 +150,13 @@ class PrivatePool:
             self.start_scheduler()
         return ended
 
+    def restore(self) -> None:
+        """Start all processes that a test has ended."""
+        for node in self.nodes.values():
+            if node.daemon is not None and not node.daemon.is_up():
+                node.daemon.start(PATIENCE)
+        self.revive()
+
     def workers(self) -> list[int]:
         """Return the pids of the workers of all daemons."""
         daemons = [node.daemon for node in self.nodes.values()]

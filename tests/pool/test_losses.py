@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from pool.private_pool import PATIENCE, kill
+from pool.private_pool import PATIENCE, kill, private_pool
 from system.private_daemon import eventually
 
 if TYPE_CHECKING:
@@ -24,17 +24,28 @@ pytestmark = pytest.mark.timeout(300)
 
 STRIPS = 200
 
-without_replacement = pytest.mark.parametrize(
-    "made", [{"replace_s": 2 * PATIENCE}], indirect=True
-)
+without_replacement = pytest.mark.parametrize("made", ["lasting"], indirect=True)
 """Jobs of a lost node do not run elsewhere: it returns, however long its start takes."""
 
 
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[PrivatePool]:
+    with private_pool(replace_s=2 * PATIENCE) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def replacing() -> Iterator[PrivatePool]:
+    with private_pool() as made:
+        yield made
+
+
 @pytest.fixture
-def made(
-    own_pool: Callable[..., PrivatePool], request: pytest.FixtureRequest
-) -> PrivatePool:
-    return own_pool(**getattr(request, "param", {}))
+def made(request: pytest.FixtureRequest) -> PrivatePool:
+    """A pool that other tests have harmed: all of its processes are there again."""
+    made: PrivatePool = request.getfixturevalue(getattr(request, "param", "replacing"))
+    made.restore()
+    return made
 
 
 @pytest.fixture
@@ -42,6 +53,8 @@ def client(made: PrivatePool) -> Iterator[Pool]:
     with made.pool() as client:
         made.await_nodes(client, "n1", "n2")
         yield client
+        made.restore()
+        client.cancel(*[each.id for each in client.tasks()])
 
 
 def long(seconds: float = 5.0) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hetctl.pool.tasks import wait_for
 from hetctl.waiting import EXIT_SOME_CANCELLED, EXIT_SOME_FAILED
 from hetpool import Input
 from hetpool.jobs import BY_ENGINE
-from pool.private_pool import PATIENCE, kill
+from pool.private_pool import PATIENCE, kill, private_pool
 from system.private_daemon import eventually
 
 if TYPE_CHECKING:
@@ -27,15 +27,21 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
-JOB = "cd" * 16
 SHORT = {"seconds": {"cpu": 0.2}}
 
 
+@pytest.fixture(scope="module")
+def one_node() -> Iterator[PrivatePool]:
+    with private_pool(names=["n1"]) as made:
+        yield made
+
+
 @pytest.fixture
-def made(own_pool: Callable[..., PrivatePool]) -> Iterator[PrivatePool]:
-    made = own_pool(names=["n1"])
-    yield made
-    print(made.logs())  # noqa: T201  pytest shows it if the test failed
+def made(one_node: PrivatePool) -> Iterator[PrivatePool]:
+    """A pool that other tests use, too."""
+    one_node.restore()
+    yield one_node
+    print(one_node.logs())  # noqa: T201  pytest shows it if the test failed
 
 
 @pytest.fixture
@@ -45,6 +51,8 @@ def client(made: PrivatePool) -> Iterator[Pool]:
         made.await_nodes(client, "n1")
         client.drain("n1")
         yield client
+        client.resume("n1")
+        client.cancel(*[each.id for each in client.tasks()])
 
 
 def typed(made: PrivatePool, *words: str) -> subprocess.Popen[str]:
@@ -181,7 +189,7 @@ def test_another_client_cancels_a_task_that_waits(
 def test_a_job_that_waits_survives_its_scheduler_if_its_client_lives(
     made: PrivatePool, client: Pool
 ) -> None:
-    task = client.submit("synthetic", SHORT, id=JOB)
+    task = client.submit("synthetic", SHORT)
     waiting(client)
 
     kill(made.scheduler)
@@ -190,23 +198,23 @@ def test_a_job_that_waits_survives_its_scheduler_if_its_client_lives(
     client.resume("n1")
 
     assert task.result(PATIENCE)["strips"] > 0
-    ran_once(made, client, JOB)
+    ran_once(made, client, task.id)
 
 
 def test_a_job_that_waited_runs_once_although_its_scheduler_is_lost(
     made: PrivatePool, client: Pool
 ) -> None:
     parameters: dict[str, Any] = {"seconds": {"cpu": 5.0}, "strips": 100}
-    task = client.submit("synthetic", parameters, id=JOB)
+    task = client.submit("synthetic", parameters)
     waiting(client)
     client.resume("n1")
-    eventually(lambda: executions(made, JOB) == ["running"], "its start", PATIENCE)
+    eventually(lambda: executions(made, task.id) == ["running"], "its start", PATIENCE)
 
     kill(made.scheduler)
     made.start_scheduler()
 
     assert task.result(PATIENCE)["strips"] == 100
-    ran_once(made, client, JOB)
+    ran_once(made, client, task.id)
 
 
 def length(path: str) -> int:
@@ -240,10 +248,7 @@ def test_a_wait_ends_for_a_job_that_is_cancelled_before_any_hetd_has_it(
         )
 
 
-def test_other_clients_see_why_hetd_refused_a_job(
-    own_pool: Callable[..., PrivatePool],
-) -> None:
-    made = own_pool(names=["n1"])
+def test_other_clients_see_why_hetd_refused_a_job(made: PrivatePool) -> None:
     with made.pool() as client:
         made.await_nodes(client, "n1")
         task = client.submit("synthetic", {"seconds": {}}, seconds={"cpu": 1.0})
