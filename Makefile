@@ -40,7 +40,9 @@ help:
 demo: .venv/installed-demo
 	$(BIN)/python -m hetdemo
 
-test: check unit
+# side by side: type checking uses one processor
+test: .venv/installed-dev
+	@$(MAKE) --no-print-directory -j2 check unit
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
