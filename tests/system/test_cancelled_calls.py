@@ -103,6 +103,17 @@ def test_its_worker_runs_the_next_call(patient: PrivateDaemon, begun: Path) -> N
     assert patient.client.submit(os.getpid).result(PATIENCE) in before
 
 
+def test_one_that_runs_over_a_restart_is_interrupted_too(begun: Path) -> None:
+    with opened(PATIENT + RESOURCES) as daemon:
+        call = daemon.client.submit(asleep, begun)
+        eventually(begun.exists, "a running call")
+        daemon.restart()
+
+        assert cancelled(call, begun) == "cancelled"
+        assert begun.with_name("cleaned").exists()
+        assert len(daemon.workers()) == 1
+
+
 def test_a_time_limit_interrupts_it(patient: PrivateDaemon, begun: Path) -> None:
     patient.client.submit(abs, -1).result(PATIENCE)  # a worker is there now
     call = patient.client.submit(asleep, begun, time_limit_s=3)

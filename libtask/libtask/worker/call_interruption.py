@@ -89,7 +89,7 @@ class CallInterruption:
         running = self._running
         if running is None:
             self._idle_looks += 1
-        elif self._link.take_abort(*running):
+        elif self._link.take_abort(*running, lambda: self._running == running):
             self._aborted = running
             signal.pthread_kill(self._main_thread, SIGINT)
         return self._idle_looks < IDLE_LOOKS

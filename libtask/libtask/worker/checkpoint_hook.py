@@ -21,12 +21,11 @@ from libtask.messages import (
     StripsGiven,
     TakeSnapshot,
 )
+from libtask.worker.environment import DeviceCache
 from libtask.worker.execution import NANOSECONDS, Measures, StopRequest
 from libtask.worker.snapshot_writer import no_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from libtask.messages import FromDaemon
     from libtask.worker.execution import Execution, RunCheckpoint
     from libtask.worker.link import Link
@@ -53,7 +52,7 @@ class CheckpointHook:
         output: the output of its segment.
         current: its snapshots; None: it has none.
         part_granule: see `Task.part_granule`.
-        give_way: frees what stays on a resource for the next task.
+        devices: those that the worker has opened; None: none.
 
     """
 
@@ -65,11 +64,11 @@ class CheckpointHook:
         output: SegmentOutput,
         current: TaskSnapshots | None = None,
         part_granule: int = 1,
-        give_way: Callable[[str], None] = lambda _resource: None,
+        devices: DeviceCache | None = None,
     ) -> None:
         self._link = link
         self._part_granule = part_granule
-        self._give_way = give_way
+        self._devices = devices or DeviceCache()
         self._snapshots = current
         self._output = output
         self._task = task
@@ -143,7 +142,7 @@ class CheckpointHook:
             case Split():
                 self._give_strips(message)
             case DropResidents():
-                self._give_way(message.resource)
+                self._devices.give_way(message.resource)
             case Signal():
                 self._signal_command(message)
             case Preempt():
@@ -200,9 +199,12 @@ class CheckpointHook:
         return message.task == self._task and message.epoch == self._epoch
 
     def _restart(self) -> None:
-        """Report this run to a new hetd from the start; old commands are void."""
+        """Report this run to a new hetd from the start.
+
+        It does not know what stays on devices.
+        """
         self._connections = self._link.connections
-        self._link.discard_deferred()
+        self._devices.drop_residents()
         self._reported = Measures()
         self._introduced = False
         self._report_at_ns = 0

@@ -152,15 +152,21 @@ class Link:
                 pass
             return bool(self._batched) or self._batch_runs
 
-    def take_abort(self, task: int, epoch: int) -> bool:
+    def take_abort(self, task: int, epoch: int, runs: Callable[[], bool]) -> bool:
         """Take the command to abort a task that computes; return whether it has come.
 
-        Another thread may call it. It renews no lost connection.
+        Another thread may call it. It renews a lost connection.
+
+        Args:
+            task: the task; `epoch`: of its run.
+            runs: returns whether it still computes. While its end is reported, a registration
+                could contain neither the task's run nor its end.
+
         """
         with self._lock:
-            if self._closed:
+            if self._closed or not runs():
                 return False
-            while self._read_all():
+            while self._take():
                 pass
             for message in self._inbox:
                 if message == Abort(task=task, epoch=epoch):
@@ -221,11 +227,6 @@ class Link:
         with self._lock:
             aside, self._deferred = self._deferred, []
             self.put_back(aside)
-
-    def discard_deferred(self) -> None:
-        """Drop the deferred commands, which came from a lost hetd."""
-        with self._lock:
-            self._deferred.clear()
 
     def send(self, message: Message) -> None:
         """Send a message, or keep it until a hetd is connected; never waits.
@@ -396,6 +397,7 @@ class Link:
 
     def _renew(self) -> None:
         self._inbox.clear()
+        self._deferred.clear()
         self._batched.clear()  # the registration repeats them
         if self.welcome is not None:
             self.welcome = None

@@ -194,8 +194,6 @@ class Worker:
 
     def _registration(self) -> list[Message]:
         task, epoch = self._pending_task()
-        # a new hetd does not know what stays on the devices
-        self._devices.drop_residents()
         hello = Register(
             role="worker",
             pid=os.getpid(),
@@ -230,6 +228,7 @@ class Worker:
                 self._leaving = True
             case Registered():
                 self._pending.heard(self._now())
+                self._devices.drop_residents()  # of which a new hetd does not know
             case Error():
                 sys.stderr.write(f"libtask: hetd refuses: {message.text}\n")
                 self._leaving = message.request == 0
@@ -384,7 +383,7 @@ class Worker:
             self._output,
             self._snapshot_writer.current,
             part_granule_of(loaded.app) if loaded.spec.parallel else 1,
-            self._devices.give_way,
+            self._devices,
         )
         execution = Execution(implementation, loaded.app, device, checkpoint, hook)
         self._measures = execution.measures

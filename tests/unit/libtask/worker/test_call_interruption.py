@@ -23,14 +23,23 @@ PATIENCE = 30.0
 
 
 class Link:
-    """Brings the command to abort a call."""
+    """Brings the command to abort a call.
+
+    Attributes:
+        ends: what the main thread does between a look of the thread and its use of the link.
+
+    """
 
     def __init__(self) -> None:
         self.aborts: list[RunningCall] = []
         self.looks = 0
+        self.ends: Callable[[], None] = lambda: None
+        self.ran: list[bool] = []
 
-    def take_abort(self, task: int, epoch: int) -> bool:
+    def take_abort(self, task: int, epoch: int, runs: Callable[[], bool]) -> bool:
         self.looks += 1
+        self.ends()
+        self.ran.append(runs())
         if (task, epoch) not in self.aborts:
             return False
         self.aborts.remove((task, epoch))
@@ -83,6 +92,17 @@ def test_another_one_is_not(interruption: CallInterruption, link: Link) -> None:
     interruption.end()
 
     assert (interruption.interrupted, link.aborts) == (False, [OTHER])
+
+
+def test_the_link_is_not_used_for_a_call_that_has_just_ended(
+    interruption: CallInterruption, link: Link
+) -> None:
+    link.ends = interruption.end
+    interruption.begin(*CALL)
+    while not link.ran:
+        time.sleep(0.001)
+
+    assert link.ran == [False]
 
 
 def test_it_is_interrupted_once(interruption: CallInterruption, link: Link) -> None:

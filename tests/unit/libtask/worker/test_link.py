@@ -12,6 +12,7 @@ from libtask.errors import InputError
 from libtask.messages import (
     MAX_FRAME,
     PROTOCOL,
+    Abort,
     Aborted,
     Finished,
     FromDaemon,
@@ -98,6 +99,61 @@ def test_a_link_knows_whether_somebody_is_there(tmp_path: Path, router: Any) -> 
     assert link._monitor.poll(int(1000 * PATIENCE))
 
     assert (before, answered, link.connected) == (False, True, False)
+    link.close(linger_ms=0)
+
+
+def lose(link: Link, router: Any) -> None:
+    router.recv_multipart()
+    router.close(linger=0)
+    assert link._monitor.poll(int(1000 * PATIENCE))
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_lost_connection_is_renewed_as_long_as_a_call_runs(
+    tmp_path: Path, router: Any, *, runs: bool
+) -> None:
+    """A registration while its end is reported might contain neither the run nor the end."""
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker", task=7, epoch=2)])
+    lose(link, router)
+
+    taken = link.take_abort(7, 2, lambda: runs)
+
+    assert (taken, link.connections) == (False, 2 if runs else 1)
+    link.close(linger_ms=0)
+
+
+def test_a_call_that_was_running_before_is_aborted_by_the_next_hetd(
+    tmp_path: Path, router: Any
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker", task=7, epoch=2)])
+    lose(link, router)
+    link.take_abort(7, 2, lambda: True)
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as later:
+        later.bind(f"ipc://{tmp_path}/s")
+        route, registration = later.recv_multipart()
+        later.send_multipart([route, encode(Abort(7, 2))])
+        assert link._socket.poll(int(1000 * PATIENCE))
+
+        assert link.take_abort(7, 2, lambda: True)
+    assert decode_to_daemon(registration) == Register("worker", task=7, epoch=2)
+    link.close(linger_ms=0)
+
+
+def test_commands_of_a_lost_hetd_are_dropped_and_those_of_the_next_one_kept(
+    tmp_path: Path, router: Any
+) -> None:
+    router.bind(f"ipc://{tmp_path}/s")
+    link = Link(tmp_path / "s", lambda: [Register("worker")])
+    link.defer(Abort(7, 2))
+    lose(link, router)
+    link.renew_if_lost()
+    link.defer(Retire())
+
+    link.restore_deferred()
+
+    assert [link.receive(0), link.receive(0)] == [Retire(), None]
     link.close(linger_ms=0)
 
 
