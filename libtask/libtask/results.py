@@ -127,7 +127,7 @@ class ResultEncoder:
             return value
         if self._file is None:
             return {MARK: type(value).__name__, "text": _shown(value)}
-        return self._stored(self._file, type(value).__name__, pickled(value))
+        return self._stored(self._file, type(value).__name__, pickled_result(value))
 
     def _plain(self, value: Any, key: str, depth: int) -> Any:
         self._values += 1
@@ -190,6 +190,21 @@ def _is_short(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= INLINE and value.isascii()
     return not isinstance(value, int) or -LARGEST_WHOLE <= value < LARGEST_WHOLE
+
+
+def pickled_result(value: Any) -> Pickled:
+    """Pickle the result of a call.
+
+    Raises:
+        InputError: it cannot be pickled.
+
+    """
+    try:
+        return pickled(value)
+    except Exception as error:
+        kind = type(value).__name__
+        text = f"the result, a {kind}, cannot be pickled: {error}"
+        raise InputError(one_line(text)) from error
 
 
 def restored(result: Any) -> Any:

@@ -16,6 +16,7 @@ import uuid
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cloudpickle
@@ -24,8 +25,8 @@ from libtask.attachments import FOLDER, Attachments, not_stored
 from libtask.endpoint import launcher_folder
 from libtask.errors import InputError, RemoteTraceback
 from libtask.inputs import TaskReference
-from libtask.pickles import pickled, write_pickled
-from libtask.results import MARK, Exact, restored
+from libtask.pickles import write_pickled
+from libtask.results import MARK, Exact, pickled_result, restored
 from libtask.task import Size, Task
 from libtask.tracebacks import formatted
 from libtask.wording import one_line, shown
@@ -129,7 +130,7 @@ class Call(Task):
         if not self.folder:
             return Exact(self._value)
         with self._reporting():
-            content = pickled(self._value)
+            content = pickled_result(self._value)
         name = type(self._value).__name__
         if content.size <= INLINE:
             return {MARK: name, "data": content.stream}
@@ -143,7 +144,7 @@ class Call(Task):
         _device = device
         try:
             with self._reporting():
-                self._value = function(*arguments, **keywords)
+                self._value = _value_of(function(*arguments, **keywords))
         finally:
             _device = None
             device.thaw()  # the function has returned: nobody changes its results
@@ -258,7 +259,16 @@ class InChunks:
         self.function = function
 
     def __call__(self, chunk: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [self.function(*arguments) for arguments in chunk]
+        return [_value_of(self.function(*arguments)) for arguments in chunk]
+
+
+def _value_of(returned: Any) -> Any:
+    """Return what a function has returned; a coroutine is run, in an event loop of its own."""
+    if not isinstance(returned, CoroutineType):
+        return returned
+    import asyncio  # most calls do not need it
+
+    return asyncio.run(returned)
 
 
 def chunks_of(values: Iterator[Argument], size: int) -> Iterator[tuple[Argument, ...]]:

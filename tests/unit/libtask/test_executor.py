@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import signal
@@ -272,7 +273,21 @@ def iter_forever() -> Any:
 
 
 def test_result_that_cannot_be_pickled(executor: TaskExecutor) -> None:
-    assert isinstance(executor.submit(iter_forever).exception(5), TypeError)
+    text = (
+        "the result, a generator, cannot be pickled: cannot pickle 'generator' object"
+    )
+    with pytest.raises(InputError, match=f"^{text}$"):
+        executor.submit(iter_forever).result(5)
+
+
+async def halved(number: int) -> float:
+    await asyncio.sleep(0)
+    return number / 2
+
+
+def test_a_coroutine_function_is_run(executor: TaskExecutor) -> None:
+    assert executor.submit(halved, 3).result(5) == 1.5
+    assert list(executor.map(halved, range(4), chunksize=2)) == [0, 0.5, 1, 1.5]
 
 
 def test_an_argument_that_cannot_be_pickled_is_named(executor: TaskExecutor) -> None:
