@@ -193,7 +193,7 @@ def _misplaced(task: TaskRecord, places: list[str]) -> str | None:
 
 def _astray(task: TaskRecord, system: System) -> str | None:
     """Return what is wrong with what is wanted of a task."""
-    leaving = task.intent is not None and task.leaving
+    leaving = task.intent is not None and task.leaving  # usually there is none
     if task.not_started:  # it leaves a slot where it has one
         leaving = task.id in system.states[task.assigned_to].running
     if leaving != (task.id in system.departing):

@@ -199,10 +199,7 @@ class CheckpointHook:
         return message.task == self._task and message.epoch == self._epoch
 
     def _restart(self) -> None:
-        """Report this run to a new hetd from the start.
-
-        It does not know what stays on devices.
-        """
+        """Report this run from the start to a new hetd, which does not know what stays on devices."""
         self._connections = self._link.connections
         self._devices.drop_residents()
         self._reported = Measures()

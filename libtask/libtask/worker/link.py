@@ -4,7 +4,7 @@ Only the owner's main thread uses it (clients have `connection`, which serves ma
 while that computes a task, threads serve it (`interval_thread`). When the connection breaks, a
 new socket replaces the old one, so that the registration is always the first message to a new
 hetd; libzmq retries until there is one. Commands of the old connection that were not
-received yet are dropped: the registration tells hetd which task its owner holds.
+handled yet are dropped: the registration tells hetd which task its owner holds.
 """
 
 from __future__ import annotations
