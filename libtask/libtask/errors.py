@@ -6,6 +6,7 @@ whether the same request may succeed later or elsewhere without a change.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -131,6 +132,14 @@ class CommandFailedError(TaskFailedError):
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)
         self.exit_code = exit_code
+
+
+def own_copy(error: BaseException) -> BaseException:
+    """Return a copy of an error of hetd's, for one of several futures that raise it.
+
+    The traceback of an exception grows each time that it is raised.
+    """
+    return copy.copy(error) if isinstance(error, HetError) else error
 
 
 class RemoteTraceback(Exception):  # noqa: N818  named as in concurrent.futures

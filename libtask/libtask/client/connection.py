@@ -318,11 +318,10 @@ class Connection:
 
     def _bury(self) -> None:
         """Fail what waits for a reply."""
-        lost = self._lost()
         asked = [waiting for waiting, _ in self._pending.values()]
         for waiting in [*asked, self._welcomed]:
             if not waiting.done():
-                waiting.set_exception(lost)
+                waiting.set_exception(self._lost())
         if self._greeted and not self._closing:
             self._on_lost(self)
 

@@ -19,6 +19,7 @@ from libtask.errors import (
     InputError,
     RemoteTraceback,
     TaskFailedError,
+    own_copy,
 )
 from libtask.inputs import TaskReference
 from libtask.messages import (
@@ -373,7 +374,7 @@ class Registry:
     def gone(self, error: HetError) -> None:
         """Fail the waits; the tasks stay here, to be followed again with `follow_again`."""
         for handle in list(self._handles.values()):
-            handle.lose(error)
+            handle.lose(own_copy(error))
 
     def follow_again(self, connection: Connection) -> None:
         """Follow the tasks that were lost after the connection was made."""
@@ -382,7 +383,7 @@ class Registry:
     def close(self, error: HetError) -> None:
         """Follow nothing any more."""
         for task_id in list(self._handles):
-            self._fail(task_id, error)
+            self._fail(task_id, own_copy(error))
 
     def _recover_lost(self) -> list[int]:
         lost = [handle for handle in list(self._handles.values()) if handle.lost]

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from libtask.client.batches import BATCH
+from libtask.errors import own_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -183,7 +184,7 @@ class Submissions:
 
     def _refuse(self, futures: Iterable[CallFuture], error: BaseException) -> None:
         for each in futures:
-            each.refuse(error)
+            each.refuse(own_copy(error))
             self._end(each)
 
     def _note_end(self, future: CallFuture, _change: Future[TaskChanged]) -> None:

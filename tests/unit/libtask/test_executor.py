@@ -525,6 +525,20 @@ def test_a_refusal_reaches_the_futures_of_its_message_only(
     assert executor.submit(abs, -2).result(5) == 2
 
 
+def test_each_call_of_a_refused_message_raises_an_error_of_its_own(
+    executor: TaskExecutor, daemon: FakeDaemon
+) -> None:
+    daemon.answers[Submit] = lambda message: [
+        Error(message.request, "not-allowed", "too many tasks")
+    ]
+    refused = [executor.submit(abs, -number) for number in range(20)]
+
+    errors = [each.exception(5) for each in refused]
+
+    assert {type(error) for error in errors} == {NotAllowedError}
+    assert len({id(error) for error in errors}) == len(errors)
+
+
 def test_a_call_that_takes_the_value_of_a_refused_one_is_not_submitted(
     executor: TaskExecutor, daemon: FakeDaemon
 ) -> None:

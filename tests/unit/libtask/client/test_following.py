@@ -228,6 +228,21 @@ def test_daemon_that_stays_away_fails_the_waits(tmp_path: Path) -> None:
     client.close()
 
 
+def test_each_wait_that_fails_raises_an_error_of_its_own(tmp_path: Path) -> None:
+    """Else the traceback of one would grow with the number of tasks."""
+    fake = FakeDaemon(tmp_path / "s")
+    client = Client(fake.path, patience=0.0)
+    handles = client.submit_specs(specs(3))
+    fake.close()
+
+    errors = [handle.ended.exception(PATIENCE) for handle in handles]
+
+    assert [type(error) for error in errors] == 3 * [DaemonUnreachableError]
+    assert len({str(error) for error in errors}) == 1
+    assert len({id(error) for error in errors}) == 3
+    client.close()
+
+
 def test_a_wait_is_possible_again_when_the_daemon_is_back_late(tmp_path: Path) -> None:
     first = FakeDaemon(tmp_path / "s")
     client = Client(first.path, patience=0.0)
