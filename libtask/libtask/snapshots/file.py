@@ -21,7 +21,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import xxhash
 
 from libtask.errors import HetError
@@ -75,6 +74,8 @@ class _Array(msgspec.Struct, array_like=True):
     shape: list[int]
 
     def bytes(self) -> int:
+        import numpy as np
+
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -176,6 +177,8 @@ class _Sink:
 
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
+    import numpy as np
+
     yield _start_of(_header(snapshot))
     yield from _chunks(memoryview(snapshot.packed.values))
     for array in snapshot.packed.arrays:
@@ -355,6 +358,8 @@ def _check_lengths(header: _Header, size: int, taken: int) -> None:
 
 
 def _read_array(source: _Source, array: _Array) -> NDArray[Any]:
+    import numpy as np
+
     flat: Any = np.empty(array.bytes(), np.uint8)
     source.fill(memoryview(flat))
     shaped: NDArray[Any] = flat.view(array.dtype).reshape(array.shape)

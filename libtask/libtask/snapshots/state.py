@@ -14,8 +14,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from libtask.errors import TaskFailedError
 from libtask.parameters import file_parameters
 
@@ -105,11 +103,11 @@ def other_with(task: Task, packed: Packed) -> Task:
 
 def _merged(loaded: Any, saved: Any) -> Any:
     """Return `saved` with its arrays copied into the loaded ones."""
-    if isinstance(loaded, np.ndarray) and isinstance(saved, np.ndarray):
+    if _is_array(loaded) and _is_array(saved):
         alike = loaded.shape == saved.shape and loaded.dtype == saved.dtype
         if not alike or not loaded.flags.writeable:
             return saved
-        np.copyto(loaded, saved)
+        loaded[...] = saved
         return loaded
     if _is_row(loaded) and type(loaded) is type(saved) and len(loaded) == len(saved):
         merged = [_merged(*pair) for pair in zip(loaded, saved, strict=True)]
@@ -120,6 +118,12 @@ def _merged(loaded: Any, saved: Any) -> Any:
     return saved
 
 
+def _is_array(value: Any) -> bool:
+    # the first array imports NumPy, which takes longer than the rest of a worker's imports
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
 def _is_row(value: Any) -> bool:
     return type(value) in (list, tuple) or (
         isinstance(value, tuple) and hasattr(value, "_fields")
@@ -128,8 +132,11 @@ def _is_row(value: Any) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """Return whether an array has a simple type, so that its bytes can be written."""
-    kind = type(value)
-    return kind in (np.ndarray, np.memmap) and value.dtype.kind in "biufcmMSU"
+    if not _is_array(value):
+        return False
+    numpy = sys.modules["numpy"]
+    exact = type(value) in (numpy.ndarray, numpy.memmap)
+    return exact and value.dtype.kind in "biufcmMSU"
 
 
 class _Pickler(pickle.Pickler):

@@ -34,6 +34,26 @@ def test_starts_workers_and_tells_which_signal_ended_one(launcher: Played) -> No
     assert launcher.look("w2")["leads"]
 
 
+def test_imports_ahead_start_no_thread() -> None:
+    """A fork has one thread, whatever the others of its launcher were doing."""
+    script = (
+        "import os, sys; import libtask.launcher.__main__ as launcher;"
+        "print('numpy' in sys.modules); launcher.preload();"
+        "print('numpy' in sys.modules, os.listdir('/proc/self/task') == [str(os.getpid())])"
+    )
+    usual = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=usual,
+        check=True,
+    )
+
+    assert ended.stdout == "False\nTrue True\n"
+
+
 def test_workers_inherit_nothing_they_should_not(launcher: Played) -> None:
     launcher.start_workers("w1", "w2")
     seen = [launcher.look("w1"), launcher.look("w2")]
