@@ -53,6 +53,8 @@ MEASURED = 10_000
 """Measured task types, with long names."""
 NARROWEST = 1e-4
 """Share of the bounds below which a message is given up: something else is wrong."""
+STEP = 1.3
+"""By which the share of each bound is made smaller until a message fits."""
 MOST_TURNS = 20_000
 WAITING = 100_000
 """Tasks that wait where it is measured."""
@@ -143,8 +145,11 @@ def _all_cases(tasks: Tasks) -> Iterator[Case]:
 
 
 def _of_kind(kind: type[m.Message], style: Style, named: str) -> Iterator[Case]:
+    share = style.share
     for number, chosen in enumerate(_variants(kind)):
-        frame = _fitting(kind, style, chosen)
+        # variants differ little in what fits: not from the beginning each time
+        share = min(style.share, STEP * share)
+        frame, share = _fitting(kind, replace(style, share=share), chosen)
         length = "long" if style.long else "many"
         words = [kind.__name__, named, length, *map(_word, chosen.values())]
         role = "client" if issubclass(kind, m.Request) else _role(kind)
@@ -175,18 +180,25 @@ def _keyed(frame: bytes, key: str) -> bytes:
     return packed
 
 
-def _fitting(kind: type[m.Message], style: Style, chosen: dict[str, Any]) -> bytes:
-    """Make a message as heavy as a frame, and hetd's bounds, let it be."""
+def _fitting(
+    kind: type[m.Message], style: Style, chosen: dict[str, Any]
+) -> tuple[bytes, float]:
+    """Make a message as heavy as a frame, and hetd's bounds, let it be.
+
+    Returns:
+        The message, and the share of each bound that it has.
+
+    """
     while style.share > NARROWEST:
         plain = {"t": kind.__name__, **_fields(kind, style), **chosen}
         frame: bytes = msgpack.packb(plain)
         try:
             if len(frame) <= m.MAX_FRAME:
                 m.decode_to_daemon(frame)
-                return frame
+                return frame, style.share
         except InputError:
             pass
-        style = replace(style, share=style.share / 1.3)
+        style = replace(style, share=style.share / STEP)
     raise AssertionError(f"no {kind.__name__} fits into a frame")
 
 
