@@ -172,13 +172,14 @@ class Broker:
 
     async def _cancel_again(self) -> None:
         """Repeat cancellations: one that met a job on its way to its node had no effect."""
-        by_node: dict[str, list[str]] = {}
+        alike: dict[tuple[str, str], list[str]] = {}
         for each in self.ledger.unfinished():
             if each.cancelled:
-                by_node.setdefault(each.node, []).append(each.job.id)
-        for node, ids in by_node.items():
+                alike.setdefault((each.node, each.cancelled), []).append(each.job.id)
+        for (node, reason), ids in alike.items():
+            order = m.CancelJobs(tuple(ids), reason)
             with suppress(HetError, OSError):
-                await self._ask(node, "cancel", m.CancelJobs(tuple(ids)), m.NameList)
+                await self._ask(node, "cancel", order, m.NameList)
 
     # ------------------------------------------------------------ placing
 
