@@ -68,7 +68,7 @@ def parameters_of(app: str, incomplete: str) -> list[CompletionItem]:
 
 
 def selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete a selector: the ids and names of the newest tasks, and the words."""
+    """Complete a selector: ids, names and jobs of the newest tasks, and the words."""
     verb = ctx.command.name or ""
     if verb == "set" and "=" in incomplete:
         return []
@@ -78,7 +78,7 @@ def selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _selectors(client: Client, verb: str) -> list[str]:
-    from hetctl.selectors import NAME, WORDS
+    from hetctl.selectors import JOB, NAME, WORDS
     from libtask.client.client import Selection
     from libtask.messages import ENDED
     from libtask.names import array_of
@@ -88,10 +88,15 @@ def _selectors(client: Client, verb: str) -> list[str]:
         for info in client.tasks(Selection(limit=NEWEST))
         if verb not in (OF_ENDED if info.state not in ENDED else OF_UNFINISHED)
     ]
-    # the shell would take a name with a space for two words
-    named = [info.name for info in newest if info.name and " " not in info.name]
-    names = dict.fromkeys(NAME + array_of(name) for name in named)
+    named = [NAME + array_of(info.name) for info in newest if info.name]
+    named += [JOB + info.job for info in newest if info.job]
+    names = dict.fromkeys(filter(_is_one_word, named))
     return [*(str(info.id) for info in newest), *names, *WORDS]
+
+
+def _is_one_word(name: str) -> bool:
+    """Whether the shell would not take a name for several words."""
+    return " " not in name
 
 
 def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -102,7 +107,9 @@ def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
         ctx,
         incomplete,
         lambda client: dict.fromkeys(
-            info.job for info in client.tasks(Selection(limit=NEWEST)) if info.job
+            info.job
+            for info in client.tasks(Selection(limit=NEWEST))
+            if info.job and _is_one_word(info.job)
         ),
     )
 

@@ -51,7 +51,7 @@ def test_tasks_are_completed_that_a_command_can_take(daemon: FakeDaemon) -> None
     daemon.tasks = {
         11: a_task(11, state="running", name="study.1", job="night"),
         12: a_task(12, state="completed", name="done"),
-        13: a_task(13, state="failed", name="two words"),
+        13: a_task(13, state="failed", name="two words", job="two words"),
     }
     words = {"last", "all", "mine"}
 
@@ -61,9 +61,9 @@ def test_tasks_are_completed_that_a_command_can_take(daemon: FakeDaemon) -> None
     }
 
     assert offered == {
-        "cancel": {"11", "@study"},
+        "cancel": {"11", "@study", "job:night"},
         "result": {"12", "13", "@done"},
-        "logs": {"11", "12", "13", "@study", "@done"},
+        "logs": {"11", "12", "13", "@study", "@done", "job:night"},
     }
     assert completed("hetctl graph ", daemon.path) == {"night"}
 
