@@ -6,6 +6,7 @@ nothing; it never reports an error.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
@@ -31,6 +32,9 @@ OF_UNFINISHED = frozenset(
 """Commands to which only unfinished tasks are offered."""
 OF_ENDED = frozenset({"requeue", "forget", "result"})
 """Commands to which only ended tasks are offered."""
+LITERAL = re.compile(r"[\w@%+=:,./-]+")
+"""What a shell takes for one word and for nothing else: other users choose names, too, and
+a completed one with `;` or a backquote would run a command."""
 
 
 def applications(
@@ -90,13 +94,7 @@ def _selectors(client: Client, verb: str) -> list[str]:
     ]
     named = [NAME + array_of(info.name) for info in newest if info.name]
     named += [JOB + info.job for info in newest if info.job]
-    names = dict.fromkeys(filter(_is_one_word, named))
-    return [*(str(info.id) for info in newest), *names, *WORDS]
-
-
-def _is_one_word(name: str) -> bool:
-    """Whether the shell would not take a name for several words."""
-    return " " not in name
+    return [*(str(info.id) for info in newest), *dict.fromkeys(named), *WORDS]
 
 
 def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -107,9 +105,7 @@ def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[st
         ctx,
         incomplete,
         lambda client: dict.fromkeys(
-            info.job
-            for info in client.tasks(Selection(limit=NEWEST))
-            if info.job and _is_one_word(info.job)
+            info.job for info in client.tasks(Selection(limit=NEWEST)) if info.job
         ),
     )
 
@@ -143,7 +139,8 @@ def _asked(
 
     try:
         with Client(ctx.params.get("socket"), timeout=PATIENCE, patience=0.0) as client:
-            return _beginning(ask(client), incomplete)
+            names = filter(LITERAL.fullmatch, ask(client))
+            return _beginning(names, incomplete)
     except (HetError, TimeoutError):
         return []
 

@@ -68,6 +68,23 @@ def test_tasks_are_completed_that_a_command_can_take(daemon: FakeDaemon) -> None
     assert completed("hetctl graph ", daemon.path) == {"night"}
 
 
+@pytest.mark.parametrize(
+    "name", ["a;id", "a`id`", "$(id)", "a&b", "a'b", "~", "a*", "{a}"]
+)
+def test_no_name_is_offered_that_a_shell_would_run_or_expand(
+    name: str, daemon: FakeDaemon
+) -> None:
+    daemon.tasks = {
+        11: a_task(11, state="running", name=name, job=name),
+        12: a_task(12, state="running", name="plain-1_é", job="night"),
+    }
+
+    offered = completed("hetctl logs ", daemon.path)
+
+    assert offered - {"last", "all", "mine"} == {"11", "12", "@plain-1_é", "job:night"}
+    assert completed("hetctl graph ", daemon.path) == {"night"}
+
+
 def test_without_a_daemon_nothing_is_completed_and_nothing_complained_of(
     tmp_path: Path,
 ) -> None:
