@@ -180,6 +180,7 @@ class FakeDaemon:
             for number in sorted(self.tasks, reverse=True)
             if (message.ids is None or number in message.ids)
             and (message.before is None or number < message.before)
+            and not (message.mine and self.tasks[number].owner == ANOTHER_USER)
             and (not message.states or self.tasks[number].state in message.states)
             and _is_since(self.tasks[number], message.since)
             and (not message.name or bears(self.tasks[number].name, message.name))
@@ -251,6 +252,9 @@ NOTHING_YET = (0,) * 10
 
 
 POLICIES = {"migration": "moves running tasks", "affinity": "runs each on its best"}
+
+
+ANOTHER_USER = "uid:4001"
 
 
 def a_task(number: int, **fields: Any) -> TaskInfo:

@@ -1,8 +1,8 @@
 """Selectors: ids, `last`, `all`, `mine`, ranges `3-9`, names `@NAME`, jobs `job:NAME`, comma lists.
 
-`@NAME` means the newest submission with that name, `@NAME:all` every one. Where no tasks
-are named, `report`, `gantt` and `trace` take the recent ones: those since a time, or
-since the node was idle for an hour.
+`@NAME` means the newest submission with that name, of the caller if they have one, `@NAME:all`
+every one. Where no tasks are named, `report`, `gantt` and `trace` take the recent ones: those
+since a time, or since the node was idle for an hour.
 """
 
 from __future__ import annotations
@@ -148,9 +148,11 @@ def _ids_of(client: Client, word: str, *, live: bool) -> list[int]:
 
 def _named(client: Client, word: str, *, live: bool) -> list[int]:
     wanted = word.removeprefix(NAME)
-    found = _of_name(client, wanted.removesuffix(EVERY))
-    if not wanted.endswith(EVERY):
-        found = newest_submissions(found)
+    if wanted.endswith(EVERY):
+        found = _of_name(client, wanted.removesuffix(EVERY))
+    else:  # administrators see those of others, who may choose the same name
+        own = _of_name(client, wanted, mine=True)
+        found = newest_submissions(own or _of_name(client, wanted))
     if not found:
         raise NotFoundError(f"selector {word!r}: no task of that name")
     return sorted(i.id for i in found if not (live and i.state in ENDED))
@@ -174,10 +176,10 @@ def own_job(client: Client, name: str) -> list[TaskInfo]:
     raise NotFoundError(f"no job {_cut(name)!r}")
 
 
-def _of_name(client: Client, wanted: str) -> list[TaskInfo]:
+def _of_name(client: Client, wanted: str, *, mine: bool = False) -> list[TaskInfo]:
     if not _can_be_a_name(wanted):
         return []
-    return client.tasks(Selection(limit=MOST, name=wanted))
+    return client.tasks(Selection(limit=MOST, name=wanted, mine=mine))
 
 
 def _can_be_a_name(wanted: str) -> bool:

@@ -13,7 +13,7 @@ from hetctl import selectors
 from hetctl.__main__ import main
 from hetctl.output import LONGEST_TYPE, now
 from libtask.messages import ENDED, Control, ListTasks
-from unit.fake_daemon import FakeDaemon, a_task
+from unit.fake_daemon import ANOTHER_USER, FakeDaemon, a_task
 from unit.hetctl.typed_commands import document, text
 
 if TYPE_CHECKING:
@@ -189,6 +189,22 @@ def test_a_name_means_its_newest_submission(daemon: FakeDaemon) -> None:
     assert ids("show", "@stud*") == [4, 5, 6, 7]
     assert document("show", "@study.1")["id"] == 5
     assert ids("show", "@study.1:all") == [2, 5]
+
+
+def test_a_name_means_the_callers_own_submission_before_those_of_others(
+    daemon: FakeDaemon,
+) -> None:
+    others = {"owner": ANOTHER_USER, "submission": 3}
+    daemon.tasks = {
+        1: a_task(1, name="model", submission=1),
+        2: a_task(2, name="model", submission=2),
+        3: a_task(3, name="model", **others),
+        4: a_task(4, name="theirs", **others),
+    }
+
+    assert document("show", "@model")["id"] == 2
+    assert ids("show", "@model:all") == [1, 2, 3]
+    assert document("show", "@theirs")["id"] == 4
 
 
 def test_tasks_of_before_count_as_one_submission(daemon: FakeDaemon) -> None:
