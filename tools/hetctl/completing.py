@@ -33,8 +33,8 @@ OF_UNFINISHED = frozenset(
 OF_ENDED = frozenset({"requeue", "forget", "result"})
 """Commands to which only ended tasks are offered."""
 LITERAL = re.compile(r"[\w@%+=:,./-]+")
-"""What a shell takes for one word and for nothing else: other users choose names, too, and
-a completed one with `;` or a backquote would run a command."""
+"""A word in which a shell expands and runs nothing. Other users choose names, too, and a
+completed one with `;` or a backquote would run a command."""
 
 
 def applications(
