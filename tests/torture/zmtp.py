@@ -341,7 +341,7 @@ def flood_parts(path: Path, total: int, part: int) -> int:
 
 @contextlib.contextmanager
 def deaf(path: Path, *messages: bytes) -> Iterator[RawPeer]:
-    """Say these messages, and never read the answers."""
+    """Say these messages, and read no answer."""
     with RawPeer(path) as peer:
         peer.greet()
         for message in messages:
