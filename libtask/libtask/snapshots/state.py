@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from libtask.task import Task
 
 
+SIMPLE = "biufcmMSU"
+"""Kinds of types of which an array's bytes can be written."""
+
+
 @dataclass(slots=True)
 class Packed:
     """The attributes of a task that strips change.
@@ -103,7 +107,8 @@ def other_with(task: Task, packed: Packed) -> Task:
 
 def _merged(loaded: Any, saved: Any) -> Any:
     """Return `saved` with its arrays copied into the loaded ones."""
-    if _is_array(loaded) and _is_array(saved):
+    types = _array_types()
+    if isinstance(loaded, types) and isinstance(saved, types):
         alike = loaded.shape == saved.shape and loaded.dtype == saved.dtype
         if not alike or not loaded.flags.writeable:
             return saved
@@ -118,25 +123,19 @@ def _merged(loaded: Any, saved: Any) -> Any:
     return saved
 
 
-def _is_array(value: Any) -> bool:
-    # the first array imports NumPy, which takes longer than the rest of a worker's imports
+def _array_types() -> tuple[Any, ...]:
+    """Return the types of NumPy's arrays; none if it is not imported, so that there is no array.
+
+    This module does not import it: a launcher, which has this one, does so without threads.
+    """
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return () if numpy is None else (numpy.ndarray, numpy.memmap)
 
 
 def _is_row(value: Any) -> bool:
     return type(value) in (list, tuple) or (
         isinstance(value, tuple) and hasattr(value, "_fields")
     )
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether an array has a simple type, so that its bytes can be written."""
-    if not _is_array(value):
-        return False
-    numpy = sys.modules["numpy"]
-    exact = type(value) in (numpy.ndarray, numpy.memmap)
-    return exact and value.dtype.kind in "biufcmMSU"
 
 
 class _Pickler(pickle.Pickler):
@@ -147,9 +146,10 @@ class _Pickler(pickle.Pickler):
         self.attribute = ""
         self._packed = packed
         self._numbers: dict[int, int] = {}
+        self._array_types = _array_types()
 
     def persistent_id(self, value: Any) -> int | None:
-        if not _is_plain(value):
+        if type(value) not in self._array_types or value.dtype.kind not in SIMPLE:
             return None
         number = self._numbers.get(id(value))
         if number is None:
